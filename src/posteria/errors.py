@@ -1,12 +1,12 @@
 """Every exception that Posteria raises on purpose. A message says what was got, what was wanted, and the fix.
 
-    PosteriaError
-    ├── DataError        x or y cannot be used: non-finite, misshapen, empty, labels outside the classes
-    ├── NetworkError     the network cannot be used, or does not fit the likelihood
-    ├── SettingError     a hyper-parameter, prior, likelihood or temperature is out of range, or a capability is missing
-    ├── DensityError     the log density is not finite where a method needs it to be
-    ├── BudgetError      max_seconds ran out before anything was kept
-    └── StoreError       a folder is occupied, foreign, truncated, or belongs to other data or another network
+PosteriaError
+├── DataError        x or y cannot be used: non-finite, misshapen, empty, labels outside the classes
+├── NetworkError     the network cannot be used, or does not fit the likelihood
+├── SettingError     a hyper-parameter, prior, likelihood or temperature is out of range, or a capability is missing
+├── DensityError     the log density is not finite where a method needs it to be
+├── BudgetError      max_seconds ran out before anything was kept
+└── StoreError       a folder is occupied, foreign, truncated, or belongs to other data or another network
 """
 
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.flatten_util import ravel_pytree
 
 Params = Any  # a pytree of floating arrays
 
@@ -20,14 +19,45 @@ def path_string(path: tuple) -> str:
     return jax.tree_util.keystr(path, simple=True, separator="/")
 
 
+def structs(tree: Params) -> Params:
+    """The tree with each leaf replaced by its shape and dtype."""
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.result_type(leaf)), tree)
+
+
+def signature(tree: Params) -> tuple:
+    """Structure, shapes and dtypes as one hashable value."""
+    leaves, treedef = jax.tree.flatten(structs(tree))
+    return treedef, tuple((leaf.shape, leaf.dtype.name) for leaf in leaves)
+
+
 def size(tree: Params) -> int:
     """Number of scalars in all leaves."""
     return sum(math.prod(jnp.shape(leaf)) for leaf in jax.tree.leaves(tree))
 
 
-def ravel(tree: Params) -> tuple[jax.Array, Callable[[jax.Array], Params]]:
-    """One flat vector, and the way back to the tree with its shapes and dtypes."""
-    return ravel_pytree(tree)
+def ravel(tree: Params) -> jax.Array:
+    """All leaves as one flat vector, in float32 at least (a sampler's state in bfloat16 would not move)."""
+    leaves = jax.tree.leaves(tree)
+    if not leaves:
+        return jnp.zeros(0)
+    dtype = jnp.result_type(jnp.float32, *leaves)
+    return jnp.concatenate([jnp.ravel(leaf).astype(dtype) for leaf in leaves])
+
+
+def unraveller(tree: Params) -> Callable[[jax.Array], Params]:
+    """The way back from `ravel(tree)`: leading axes of the flat array are kept, dtypes restored."""
+    leaves, treedef = jax.tree.flatten(structs(tree))
+    sizes = [math.prod(leaf.shape) for leaf in leaves]
+    offsets = [sum(sizes[:i]) for i in range(len(sizes))]
+
+    def unravel(flat: jax.Array) -> Params:
+        lead = flat.shape[:-1]
+        return treedef.unflatten(
+            flat[..., offset : offset + size].reshape(lead + leaf.shape).astype(leaf.dtype)
+            for leaf, offset, size in zip(leaves, offsets, sizes)
+        )
+
+    return unravel
 
 
 def stack(trees: list[Params]) -> Params:

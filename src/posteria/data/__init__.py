@@ -1,1 +1,33 @@
+"""Data in: checked arrays, splits, standardising, tables, the named data sets, and mini-batches by key."""
 
+from posteria.data.arrays import check_same_length, check_x, num_rows, rows
+from posteria.data.batches import batch_indices, num_steps_per_epoch, take
+from posteria.data.csv_file import read_frame
+from posteria.data.encode import Encoded, Encoder
+from posteria.data.sets import Dataset, Listing, load, names
+from posteria.data.splits import train_test, uci_splits
+from posteria.data.standardise import Standardiser
+from posteria.data.table import Table, from_frame, read_csv
+
+__all__ = [
+    "Dataset",
+    "Encoded",
+    "Encoder",
+    "Listing",
+    "Standardiser",
+    "Table",
+    "batch_indices",
+    "check_same_length",
+    "check_x",
+    "from_frame",
+    "load",
+    "names",
+    "num_rows",
+    "num_steps_per_epoch",
+    "read_csv",
+    "read_frame",
+    "rows",
+    "take",
+    "train_test",
+    "uci_splits",
+]

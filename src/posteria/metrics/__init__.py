@@ -1,1 +1,32 @@
+"""How good predictions are, and how far two predictive distributions are apart: arrays in, numbers out."""
 
+from posteria.metrics.classes import accuracy, auroc, brier, ece
+from posteria.metrics.density import negative_log_likelihood
+from posteria.metrics.distances import (
+    agreement,
+    quantile_levels,
+    total_variation,
+    wasserstein,
+    wasserstein_1_from_cdf,
+    wasserstein_from_samples,
+)
+from posteria.metrics.regression import coverage, crps_from_samples, crps_gaussian_mixture, rmse, width
+
+__all__ = [
+    "accuracy",
+    "agreement",
+    "auroc",
+    "brier",
+    "coverage",
+    "crps_from_samples",
+    "crps_gaussian_mixture",
+    "ece",
+    "negative_log_likelihood",
+    "quantile_levels",
+    "rmse",
+    "total_variation",
+    "wasserstein",
+    "wasserstein_1_from_cdf",
+    "wasserstein_from_samples",
+    "width",
+]

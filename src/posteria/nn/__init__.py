@@ -1,1 +1,140 @@
+"""The networks of the literature, ready: equal settings give the same `Network`, and its `spec` rebuilds it."""
 
+import inspect
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from importlib import import_module
+from typing import Any
+
+from posteria.errors import SettingError
+from posteria.network import Network
+
+__all__ = ["build", "cnn_lstm", "lenet5", "lenet_300_100", "mlp", "parse", "resnet20_frn"]
+
+
+def mlp(
+    hidden: Sequence[int] = (50, 50), outputs: int = 1, activation: str | Callable = "relu", inputs: int | None = None
+) -> Network:
+    """Fully connected layers on the flattened datum; `mlp(())` is a linear model.
+
+    `activation` is "relu", "tanh", "swish", or a function (then there is no `spec`). `inputs` is read off x when None.
+    """
+    if not callable(activation) and activation not in ACTIVATIONS:
+        raise SettingError(f"activation is {activation!r}", f"one of {', '.join(ACTIVATIONS)}", "or pass a function")
+    hidden = tuple(hidden)
+    _check_sizes(hidden=hidden, outputs=outputs, inputs=inputs)
+    return _ready("mlp", hidden=hidden, outputs=outputs, activation=activation, inputs=inputs)
+
+
+def lenet_300_100(outputs: int = 10) -> Network:
+    """Two hidden layers of 300 and 100 ReLU units on the flattened image. LeCun et al. 1998."""
+    _check_sizes(outputs=outputs)
+    return _ready("lenet_300_100", outputs=outputs)
+
+
+def lenet5(outputs: int = 10) -> Network:
+    """Caffe's LeNet-5: 5 x 5 convolutions of 20 and 50 channels, each max-pooled by 2, then 500 ReLU units.
+
+    x is (n, height, width, channels), or (n, height, width) with one channel. LeCun et al. 1998; Jia et al. 2014.
+    """
+    _check_sizes(outputs=outputs)
+    return _ready("lenet5", outputs=outputs)
+
+
+def resnet20_frn(outputs: int = 10, width: int = 16) -> Network:
+    """ResNet-20 for CIFAR with filter response normalisation and swish, as HMC was run on it. Izmailov et al. 2021.
+
+    He et al. 2016 (three stages of three blocks, projections where shapes change); Singh & Krishnan 2020. As in the
+    code published with the HMC samples, convolutions have biases, and the normalisation keeps its learned threshold.
+    """
+    _check_sizes(outputs=outputs, width=width)
+    return _ready("resnet20_frn", outputs=outputs, width=width)
+
+
+def cnn_lstm(
+    vocabulary: int = 20_000,
+    outputs: int = 2,
+    embedding: int = 128,
+    filters: int = 64,
+    kernel: int = 5,
+    pool: int = 4,
+    cells: int = 128,
+) -> Network:
+    """Embedding, convolution over time, ReLU, max pooling, LSTM, and a linear read-out of its last state.
+
+    The defaults are the IMDB network of Izmailov et al. 2021. x is integer tokens (n, length), or {"tokens": ...,
+    "mask": ...} with a mask that is true at real tokens: the others embed to zero, and the LSTM keeps its state through
+    steps that see no real token. A token outside the vocabulary gives NaN.
+    """
+    settings = {"vocabulary": vocabulary, "outputs": outputs, "embedding": embedding, "filters": filters}
+    settings |= {"kernel": kernel, "pool": pool, "cells": cells}
+    _check_sizes(**settings)
+    return _ready("cnn_lstm", **settings)
+
+
+ACTIVATIONS = ("relu", "tanh", "swish")
+CONSTRUCTORS = {function.__name__: function for function in (mlp, lenet_300_100, lenet5, resnet20_frn, cnn_lstm)}
+MODULES = {  # imported when a network is first used: `import posteria` must not wait for Flax
+    "mlp": ("dense", "MLP"),
+    "lenet_300_100": ("dense", "LeNet300100"),
+    "lenet5": ("images", "LeNet5"),
+    "resnet20_frn": ("images", "ResNet20FRN"),
+    "cnn_lstm": ("text", "CNNLSTM"),
+}
+
+
+def build(spec: dict) -> Network:
+    """The network that a `spec` describes."""
+    name, settings = spec.get("name"), spec.get("settings", {})
+    if name not in CONSTRUCTORS:
+        raise SettingError(f"network {name!r}", f"one of {', '.join(CONSTRUCTORS)}", "pass your own network itself")
+    known = inspect.signature(CONSTRUCTORS[name]).parameters
+    if unknown := sorted(set(settings) - set(known)):
+        raise SettingError(f"{name} with {', '.join(unknown)}", f"only {', '.join(known)}", "check the spec")
+    return CONSTRUCTORS[name](**settings)
+
+
+def parse(text: str, outputs: int) -> Network:
+    """A network from its command-line spelling: `mlp`, `mlp:50,50`, `mlp:` (linear), `lenet5`, `resnet20-frn`..."""
+    name, colon, sizes = text.partition(":")
+    spellings = {known.replace("_", "-"): known for known in CONSTRUCTORS}
+    if name not in spellings or (colon and name != "mlp"):
+        raise SettingError(f"network {text!r}", f"one of {', '.join(spellings)}", "layer sizes follow, as in mlp:50,50")
+    settings: dict = {"outputs": outputs}
+    if colon:
+        try:
+            settings["hidden"] = [int(size) for size in sizes.split(",") if sizes]
+        except ValueError as error:
+            raise SettingError(f"network {text!r}", "layer sizes as whole numbers", "write mlp:50,50") from error
+    return build({"name": spellings[name], "settings": settings})
+
+
+@cache
+def _ready(name: str, **settings: Any) -> Network:
+    file, class_name = MODULES[name]
+
+    @cache
+    def module() -> Callable:
+        return partial(getattr(import_module(f"posteria.nn.{file}"), class_name), **settings)
+
+    def init(key: Any, x: Any = None) -> Any:
+        from posteria.nn.blueprint import parameters
+
+        return parameters(module(), key, x)
+
+    def apply(params: Any, x: Any) -> Any:
+        from posteria.nn.blueprint import evaluate
+
+        return evaluate(module(), params, x)
+
+    if any(map(callable, settings.values())):
+        return Network(init, apply)
+    as_json = {key: list(value) if isinstance(value, tuple) else value for key, value in settings.items()}
+    return Network(init, apply, {"name": name, "settings": as_json})
+
+
+def _check_sizes(**sizes: Any) -> None:
+    for name, value in sizes.items():
+        for size in value if isinstance(value, tuple) else (value,):
+            if size is not None and (not isinstance(size, int) or size < 1):
+                raise SettingError(f"{name} is {value!r}", "positive whole numbers", "a layer has at least one unit")

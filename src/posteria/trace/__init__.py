@@ -1,1 +1,1 @@
-
+"""Networks looked into: their linear operations, found and replaced."""

@@ -1,0 +1,81 @@
+"""Mini-batches whose rows are a function of (key, step) alone: no state to carry, save or resume.
+
+Rows are drawn without replacement. An epoch is ceil(num_data / batch_size) steps, and its order is a pseudo-random
+permutation keyed by the epoch, evaluated only at the positions of the batch: a Feistel network on a grid just larger
+than the data, walked until it lands inside (Black and Rogaway 2002, "Ciphers with arbitrary finite domains").
+"""
+
+import math
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+
+from posteria.data.arrays import Data
+from posteria.errors import SettingError
+
+NUM_ROUNDS = 20  # with 16 or fewer, the 7! orders of seven rows are measurably not equally likely
+MAX_DATA = 2**31 - 1  # positions are int32
+
+
+def batch_indices(key: jax.Array, step: int | jax.Array, num_data: int, batch_size: int) -> jax.Array:
+    """Row numbers (batch_size,) of a step's batch, all different; pure JAX, with `step` traced or not.
+
+    Every row comes exactly once an epoch when batch_size divides num_data. Otherwise the last batch of an epoch is
+    filled up with the epoch's first rows: a random few come twice, so each row is still in a batch equally often.
+    """
+    if not 1 <= batch_size <= num_data:
+        raise SettingError(f"batch_size={batch_size}", f"between 1 and the number of rows, {num_data}")
+    steps_per_epoch = num_steps_per_epoch(num_data, batch_size)
+    step = jnp.asarray(step, jnp.int32)
+    epoch_key = jax.random.fold_in(key, step // steps_per_epoch)
+    # a difference, so that nothing exceeds num_data: their sum may not fit 32 bits
+    start = (step % steps_per_epoch) * batch_size
+    offsets = jnp.arange(batch_size, dtype=jnp.int32)
+    left = num_data - start
+    return permute(epoch_key, jnp.where(offsets < left, start + offsets, offsets - left), num_data)
+
+
+def num_steps_per_epoch(num_data: int, batch_size: int) -> int:
+    return math.ceil(num_data / batch_size)
+
+
+@partial(jax.jit, static_argnames="num_data")
+def permute(key: jax.Array, positions: jax.Array, num_data: int) -> jax.Array:
+    """Images of `positions` under the permutation of range(num_data) that `key` names."""
+    if num_data > MAX_DATA:
+        raise SettingError(f"{num_data} rows", f"at most {MAX_DATA}")
+    round_keys = jax.random.bits(key, (NUM_ROUNDS,), jnp.uint32)
+    # an even side: shifts of odd cycles alone would reach only the even permutations
+    height = 2 * math.ceil(math.sqrt(num_data) / 2)
+    width = math.ceil(num_data / height)
+
+    def walk(state):
+        cell, is_outside = state
+        cell = jnp.where(is_outside, _feistel(round_keys, cell, height, width), cell)
+        return cell, cell >= num_data
+
+    start = positions.astype(jnp.uint32), jnp.ones(positions.shape, bool)
+    inside, _ = jax.lax.while_loop(lambda state: state[1].any(), walk, start)
+    return inside.astype(jnp.int32)
+
+
+def take(data: Data, indices: jax.Array) -> Data:
+    """Those rows of every leaf, inside compiled code; `indices` are known to be in range."""
+    return jax.tree.map(lambda leaf: leaf.at[indices].get(mode="promise_in_bounds"), data)
+
+
+def _feistel(round_keys: jax.Array, cell: jax.Array, height: int, width: int) -> jax.Array:
+    """A bijection of range(height * width): each coordinate in turn is shifted by a hash of the other."""
+    row, column = cell // width, cell % width
+    for i in range(0, NUM_ROUNDS, 2):
+        row = (row + _hash(column ^ round_keys[i]) % height) % height
+        column = (column + _hash(row ^ round_keys[i + 1]) % width) % width
+    return row * width + column
+
+
+def _hash(bits: jax.Array) -> jax.Array:
+    """MurmurHash3's 32-bit finaliser."""
+    bits = (bits ^ (bits >> 16)) * jnp.uint32(0x85EBCA6B)
+    bits = (bits ^ (bits >> 13)) * jnp.uint32(0xC2B2AE35)
+    return bits ^ (bits >> 16)

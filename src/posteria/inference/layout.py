@@ -1,0 +1,139 @@
+"""How chains are spread over the machine. On CPU: host devices where there are several, else threads; elsewhere `vmap`.
+
+A layout holds per-chain values in its own form ("chains"): `split` makes it from arrays with a leading chain axis, `join` goes
+back to NumPy, `apply(fn, chains, *shared)` maps `fn(chain, *shared)`, `unzip` takes the results of a function that returns a tuple
+apart, and `compile` is an `apply` whose results nobody wants. Layouts round differently in the last bit, so a run records its own.
+"""
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache, partial
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from posteria import tree
+
+
+def choose(num_chains: int, recorded: str | None = None) -> "Threads | Devices | Vectorised":
+    """The layout for this machine, or the recorded one of an earlier run where this machine can still do it."""
+    if jax.default_backend() != "cpu":
+        return Vectorised()
+    if recorded == "threads":
+        return Threads()
+    num_devices = max(n for n in range(1, len(jax.devices()) + 1) if num_chains % n == 0)
+    return Devices(num_devices) if num_devices > 1 else Threads()
+
+
+def use_cores() -> None:
+    """Make every core a host device; to be called before JAX is used. Afterwards chains run in threads instead."""
+    jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))
+
+
+class Threads:
+    """One compiled call a chain, in threads; also the layout of a single chain."""
+
+    name = "threads"
+
+    def split(self, stacked: Any) -> list:
+        return [jax.tree.map(lambda leaf: leaf[i], stacked) for i in range(tree.length(stacked))]
+
+    def join(self, chains: list) -> Any:
+        return jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *chains)
+
+    def share(self, data: Any) -> Any:
+        return data
+
+    def unzip(self, results: list) -> tuple:
+        return tuple(list(part) for part in zip(*results))
+
+    def compile(self, fn: Callable, chains: list, *shared: Any) -> None:
+        self.apply(fn, chains[:1], *shared)
+
+    def apply(self, fn: Callable, chains: list, *shared: Any) -> list:
+        compiled = _jit(fn)
+        if len(chains) == 1:
+            return [jax.block_until_ready(compiled(chains[0], *shared))]
+        return list(_pool().map(lambda chain: jax.block_until_ready(compiled(chain, *shared)), chains))
+
+
+class Devices:
+    """Chains divided over host devices, one after the other on each (a batched small matmul is slow on CPU)."""
+
+    def __init__(self, num_devices: int) -> None:
+        self.name = f"devices:{num_devices}"
+        self._mesh = Mesh(np.array(jax.devices()[:num_devices]), ("chains",))
+
+    def split(self, stacked: Any) -> Any:
+        return jax.device_put(stacked, NamedSharding(self._mesh, PartitionSpec("chains")))
+
+    def join(self, chains: Any) -> Any:
+        return jax.tree.map(np.asarray, chains)
+
+    def share(self, data: Any) -> Any:
+        return jax.device_put(data, NamedSharding(self._mesh, PartitionSpec()))
+
+    def unzip(self, results: tuple) -> tuple:
+        return results
+
+    def compile(self, fn: Callable, chains: Any, *shared: Any) -> None:
+        self.apply(fn, chains, *shared)
+
+    def apply(self, fn: Callable, chains: Any, *shared: Any) -> Any:
+        return jax.block_until_ready(_jit_sharded(fn, self._mesh, len(shared))(chains, *shared))
+
+
+class Vectorised:
+    """`vmap` over chains, divided over all accelerators where their number divides the chains'."""
+
+    name = "vmap"
+
+    def split(self, stacked: Any) -> Any:
+        num_devices = max(n for n in range(1, len(jax.devices()) + 1) if tree.length(stacked) % n == 0)
+        mesh = Mesh(np.array(jax.devices()[:num_devices]), ("chains",))
+        return jax.device_put(stacked, NamedSharding(mesh, PartitionSpec("chains")))
+
+    def join(self, chains: Any) -> Any:
+        return jax.tree.map(np.asarray, chains)
+
+    def share(self, data: Any) -> Any:
+        return data
+
+    def unzip(self, results: tuple) -> tuple:
+        return results
+
+    def compile(self, fn: Callable, chains: Any, *shared: Any) -> None:
+        self.apply(fn, chains, *shared)
+
+    def apply(self, fn: Callable, chains: Any, *shared: Any) -> Any:
+        return jax.block_until_ready(_jit_vmapped(fn, len(shared))(chains, *shared))
+
+
+@lru_cache(maxsize=1)
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(len(os.sched_getaffinity(0)), thread_name_prefix="posteria-chain")
+
+
+@lru_cache(maxsize=256)
+def _jit(fn: Callable) -> Callable:
+    return jax.jit(fn)
+
+
+@lru_cache(maxsize=256)
+def _jit_vmapped(fn: Callable, num_shared: int) -> Callable:
+    return jax.jit(jax.vmap(fn, in_axes=(0, *[None] * num_shared)))
+
+
+@lru_cache(maxsize=256)
+def _jit_sharded(fn: Callable, mesh: Mesh, num_shared: int) -> Callable:
+    specs = (PartitionSpec("chains"), *[PartitionSpec()] * num_shared)
+
+    @jax.jit
+    @partial(jax.shard_map, mesh=mesh, in_specs=specs, out_specs=PartitionSpec("chains"), check_vma=False)
+    def mapped(chains: Any, *shared: Any) -> Any:
+        return jax.lax.map(lambda chain: fn(chain, *shared), chains)
+
+    return mapped

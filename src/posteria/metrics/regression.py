@@ -1,0 +1,112 @@
+"""Scores of real-valued predictions. `y` is (n,) or (n, outputs); a result is the mean over points and outputs."""
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from posteria.errors import DataError
+from posteria.metrics import checks
+
+BLOCK_VALUES = 2**18  # values worked on at once, 2 MB
+WEIGHT_TOLERANCE = 1e-4  # of the sum of mixture weights, which may come in float32
+
+
+def rmse(mean: ArrayLike, y: ArrayLike) -> float:
+    """Root of the mean squared error, in the units of y."""
+    mean, y = checks.numbers("mean", mean), checks.numbers("y", y)
+    checks.same_shape("mean", mean, "y", y)
+    return float(np.sqrt(((mean - y) ** 2).mean()))
+
+
+def coverage(lower: ArrayLike, upper: ArrayLike, y: ArrayLike) -> float:
+    """Fraction of y inside [lower, upper], ends included, 0 to 1."""
+    lower, upper = _interval(lower, upper)
+    y = checks.numbers("y", y)
+    checks.same_shape("lower", lower, "y", y)
+    return float(((lower <= y) & (y <= upper)).mean())
+
+
+def width(lower: ArrayLike, upper: ArrayLike) -> float:
+    """Mean width of the intervals, in the units of y."""
+    lower, upper = _interval(lower, upper)
+    return float((upper - lower).mean())
+
+
+def crps_gaussian_mixture(means: ArrayLike, stds: ArrayLike, y: ArrayLike, weights: ArrayLike | None = None) -> float:
+    """Continuous ranked probability score of a mixture of Gaussians, in closed form, in the units of y. Grimit et al. 2006.
+
+    means and stds are (draw, *y.shape), weights (draw,) or None for equal ones. With A(m, s) = E|N(m, s^2)| it is
+    sum_i w_i A(y - mean_i, std_i) - 1/2 sum_ij w_i w_j A(mean_i - mean_j, sqrt(std_i^2 + std_j^2)):
+    the time grows with the square of the number of draws, the memory does not.
+    """
+    means, stds, y = checks.numbers("means", means), checks.numbers("stds", stds), checks.numbers("y", y)
+    checks.same_shape("means", means, "stds", stds)
+    checks.draws_of("means", means, y.shape)
+    if stds.min() <= 0:
+        raise DataError(f"stds reach down to {stds.min():.3g}", "positive", "score point masses by crps_from_samples")
+    num_draws = len(means)
+    weights = _weights(weights, num_draws)
+    means, stds, y = means.reshape(num_draws, -1), stds.reshape(num_draws, -1), y.reshape(-1)
+    block = max(BLOCK_VALUES // num_draws, 1)
+    total = 0.0
+    for start in range(0, len(y), block):
+        points = slice(start, start + block)
+        total += _crps_of_points(means[:, points], stds[:, points], y[points], weights).sum()
+    return float(total / len(y))
+
+
+def _crps_of_points(means: np.ndarray, stds: np.ndarray, y: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    distance_to_y = weights @ _mean_absolute(y - means, stds)
+    variances = stds**2
+    half_spread = weights**2 @ _mean_absolute(np.zeros_like(means), np.sqrt(2) * stds) / 2
+    for i in range(len(means) - 1):
+        # every pair once, where the formula's half counts it twice
+        pair_std = np.sqrt(variances[i] + variances[i + 1 :])
+        half_spread += weights[i] * (weights[i + 1 :] @ _mean_absolute(means[i] - means[i + 1 :], pair_std))
+    return distance_to_y - half_spread
+
+
+def _mean_absolute(mean: np.ndarray, std: np.ndarray) -> np.ndarray:
+    """E|X| for X ~ N(mean, std^2)."""
+    from scipy.special import erf
+
+    z = mean / std
+    return mean * erf(z / np.sqrt(2)) + std * np.sqrt(2 / np.pi) * np.exp(-(z**2) / 2)
+
+
+def crps_from_samples(samples: ArrayLike, y: ArrayLike) -> float:
+    """Continuous ranked probability score from draws of the predictive, (draw, *y.shape), in the units of y.
+
+    E|X - y| - 1/2 E|X - X'| over pairs of different draws: the fair, unbiased estimate (Ferro 2014) of the score of the
+    distribution that was drawn from. With few draws and a sharp forecast it can fall below zero.
+    """
+    samples, y = checks.numbers("samples", samples), checks.numbers("y", y)
+    checks.draws_of("samples", samples, y.shape)
+    num_draws = len(samples)
+    if num_draws < 2:
+        raise DataError("one draw", "at least two", "the spread of a distribution takes two draws")
+    error = np.sort(samples - y, axis=0)
+    # sum over pairs of |X - X'| = sum_i (2 i - m - 1) X_(i), i = 1 ... m
+    rank_weight = 2 * np.arange(1, num_draws + 1) - num_draws - 1
+    spread = np.tensordot(rank_weight / (num_draws * (num_draws - 1)), error, axes=1)
+    return float((np.abs(error).mean(0) - spread).mean())
+
+
+def _interval(lower: ArrayLike, upper: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    lower, upper = checks.numbers("lower", lower), checks.numbers("upper", upper)
+    checks.same_shape("lower", lower, "upper", upper)
+    if (lower > upper).any():
+        raise DataError(f"{(lower > upper).sum()} intervals end before they start", "lower <= upper", "swap the two")
+    return lower, upper
+
+
+def _weights(weights: ArrayLike | None, num_draws: int) -> np.ndarray:
+    if weights is None:
+        return np.full(num_draws, 1 / num_draws)
+    weights = checks.numbers("weights", weights)
+    if weights.shape != (num_draws,):
+        raise DataError(f"weights is {weights.shape}", f"({num_draws},)", "pass one weight a draw")
+    if weights.min() < 0 or abs(weights.sum() - 1) > WEIGHT_TOLERANCE:
+        raise DataError(
+            f"weights from {weights.min():.3g}, sum {weights.sum():.3g}", "a distribution", "normalise them"
+        )
+    return weights

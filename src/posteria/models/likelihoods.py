@@ -1,0 +1,377 @@
+"""Likelihoods: how y is distributed given a network's outputs.
+
+A likelihood is a frozen dataclass of settings and sees outputs and its own parameters, never the network's. The
+`Likelihood` protocol is the whole contract: any class that meets it will do, and needs no inheritance.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy import special
+
+from posteria.errors import NetworkError
+from posteria.models import checks, densities, settings
+from posteria.models.settings import Infer, infer
+from posteria.tree import Params
+
+Kind = Literal["real", "count", "class"]
+
+# Float32 series and fractions lose digits as their parameters grow; from here on an expansion is closer.
+# At the switch the expansions err by 4e-5 (Poisson) and 4e-6 (Student-t), and less beyond.
+LARGE_COUNT = 150.0
+LARGE_DF = 150.0
+MAX_SAMPLED_RATE = 2e9  # Poisson draws are made as 32-bit integers
+
+
+@runtime_checkable
+class Likelihood(Protocol):
+    """What Posteria needs of a likelihood. `own` are its own parameters; `outputs` are (batch, outputs).
+
+    All but `check` are pure functions of JAX arrays, so that `jax.vmap` maps them over draws of `own` and `outputs`.
+
+    Capabilities that some uses need, found by their presence:
+
+    - `cdf(own, outputs, y) -> (batch, targets)`: P(Y <= y), for kinds "real" and "count" (quantiles, intervals);
+    - `probs(own, outputs) -> (batch, classes)`: for kind "class";
+    - `output_hessian(own, outputs, y=None) -> (batch, outputs, outputs)`: the Hessian of -log_prob with respect to
+      the outputs, in a positive semi-definite form (here: the Fisher information, its expectation over y).
+    """
+
+    kind: ClassVar[Kind]
+
+    def init(self, key: jax.Array) -> Params:
+        """Its own parameters as a pytree of unconstrained reals; {} where there is nothing to infer."""
+
+    def log_prior(self, own: Params) -> jax.Array:
+        """Normalised log density of `own`, in the unconstrained coordinates (Jacobian included); 0 for {}."""
+
+    def check(self, y: Any, num_outputs: int) -> np.ndarray:
+        """y as the array that `log_prob` wants, or a DataError or NetworkError; on the host, before compiling."""
+
+    def log_prob(self, own: Params, outputs: jax.Array, y: jax.Array) -> jax.Array:
+        """One normalised term a datum, summed over targets: (batch,)."""
+
+    def sample(self, key: jax.Array, own: Params, outputs: jax.Array) -> jax.Array:
+        """A draw of y for each row of the outputs, in y's shape."""
+
+    def moments(self, own: Params, outputs: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Mean and variance of y given the outputs, each (batch, targets); of each class's indicator for classes."""
+
+
+class _NothingToInfer:
+    """The part of the contract that concerns own parameters, where there are none."""
+
+    def init(self, key: jax.Array) -> Params:
+        return {}
+
+    def log_prior(self, own: Params) -> jax.Array:
+        return jnp.zeros(())
+
+
+@dataclass(frozen=True)
+class Gaussian:
+    """y ~ N(outputs, noise^2), one noise for all targets.
+
+    With `noise=infer`, 1/noise^2 ~ Gamma(shape, rate): given n residuals r of a known mean function its posterior is
+    Gamma(shape + n/2, rate + sum(r^2)/2). The default prior is vague for standardised y.
+    """
+
+    noise: float | Infer = infer
+    shape: float = 1.0
+    rate: float = 0.01
+    kind: ClassVar[Kind] = "real"
+
+    def __post_init__(self) -> None:
+        settings.check_positive(self, "noise", may_infer=True)
+        settings.check_positive(self, "shape", "rate")
+
+    def init(self, key: jax.Array) -> Params:
+        return _init_precision(self.noise)
+
+    def log_prior(self, own: Params) -> jax.Array:
+        return _log_prior_of_precision(own, self.shape, self.rate)
+
+    def check(self, y: Any, num_outputs: int) -> np.ndarray:
+        return checks.real_targets(y, num_outputs)
+
+    def noise_std(self, own: Params) -> jax.Array:
+        """The noise's standard deviation, given or as inferred: ()."""
+        return jnp.exp(_log_scale(self.noise, own))
+
+    def log_prob(self, own: Params, outputs: jax.Array, y: jax.Array) -> jax.Array:
+        log_std = _log_scale(self.noise, own)
+        return densities.normal(_residual(y, outputs) * jnp.exp(-log_std), log_std).sum(-1)
+
+    def sample(self, key: jax.Array, own: Params, outputs: jax.Array) -> jax.Array:
+        return outputs + self.noise_std(own) * jax.random.normal(key, outputs.shape, outputs.dtype)
+
+    def moments(self, own: Params, outputs: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return outputs, jnp.broadcast_to(self.noise_std(own) ** 2, outputs.shape)
+
+    def cdf(self, own: Params, outputs: jax.Array, y: jax.Array) -> jax.Array:
+        return special.ndtr(_residual(y, outputs) / self.noise_std(own))
+
+    def output_hessian(self, own: Params, outputs: jax.Array, y: jax.Array | None = None) -> jax.Array:
+        return _diagonal(jnp.broadcast_to(self.noise_std(own) ** -2, outputs.shape))
+
+
+@dataclass(frozen=True)
+class HeteroscedasticGaussian(_NothingToInfer):
+    """y ~ N(mean, std^2), both from the network: outputs are k means, then k raws with std = softplus(raw) + floor."""
+
+    floor: float = 1e-3
+    kind: ClassVar[Kind] = "real"
+
+    def __post_init__(self) -> None:
+        settings.check_positive(self, "floor")
+
+    def check(self, y: Any, num_outputs: int) -> np.ndarray:
+        return checks.real_targets(y, num_outputs, outputs_per_target=2)
+
+    def log_prob(self, own: Params, outputs: jax.Array, y: jax.Array) -> jax.Array:
+        mean, std = self._mean_and_std(outputs)
+        return densities.normal(_residual(y, mean) / std, jnp.log(std)).sum(-1)
+
+    def sample(self, key: jax.Array, own: Params, outputs: jax.Array) -> jax.Array:
+        mean, std = self._mean_and_std(outputs)
+        return mean + std * jax.random.normal(key, mean.shape, mean.dtype)
+
+    def moments(self, own: Params, outputs: jax.Array) -> tuple[jax.Array, jax.Array]:
+        mean, std = self._mean_and_std(outputs)
+        return mean, std**2
+
+    def cdf(self, own: Params, outputs: jax.Array, y: jax.Array) -> jax.Array:
+        mean, std = self._mean_and_std(outputs)
+        return special.ndtr(_residual(y, mean) / std)
+
+    def output_hessian(self, own: Params, outputs: jax.Array, y: jax.Array | None = None) -> jax.Array:
+        _, std = self._mean_and_std(outputs)
+        _, raw = jnp.split(outputs, 2, axis=-1)
+        std_slope = jax.nn.sigmoid(raw)
+        return _diagonal(jnp.concatenate([std**-2, 2 * (std_slope / std) ** 2], axis=-1))
+
+    def _mean_and_std(self, outputs: jax.Array) -> tuple[jax.Array, jax.Array]:
+        mean, raw = jnp.split(outputs, 2, axis=-1)
+        return mean, jax.nn.softplus(raw) + self.floor
+
+
+@dataclass(frozen=True)
+class StudentT:
+    """y ~ outputs + scale * t(df): regression that forgives outliers. `scale=infer` as the noise of `Gaussian`.
+
+    The variance is infinite for df <= 2; for df <= 1 the mean does not exist, and `moments` are NaN.
+    """
+
+    df: float = 4.0
+    scale: float | Infer = infer
+    shape: float = 1.0
+    rate: float = 0.01
+    kind: ClassVar[Kind] = "real"
+
+    def __post_init__(self) -> None:
+        settings.check_positive(self, "scale", may_infer=True)
+        settings.check_positive(self, "df", "shape", "rate")
+
+    def init(self, key: jax.Array) -> Params:
+        return _init_precision(self.scale)
+
+    def log_prior(self, own: Params) -> jax.Array:
+        return _log_prior_of_precision(own, self.shape, self.rate)
+
+    def check(self, y: Any, num_outputs: int) -> np.ndarray:
+        return checks.real_targets(y, num_outputs)
+
+    def log_prob(self, own: Params, outputs: jax.Array, y: jax.Array) -> jax.Array:
+        log_scale = _log_scale(self.scale, own)
+        return densities.student_t(_residual(y, outputs) * jnp.exp(-log_scale), log_scale, self.df).sum(-1)
+
+    def sample(self, key: jax.Array, own: Params, outputs: jax.Array) -> jax.Array:
+        return outputs + jnp.exp(_log_scale(self.scale, own)) * jax.random.t(key, self.df, outputs.shape, outputs.dtype)
+
+    def moments(self, own: Params, outputs: jax.Array) -> tuple[jax.Array, jax.Array]:
+        mean = outputs if self.df > 1 else jnp.full_like(outputs, jnp.nan)
+        unit_variance = self.df / (self.df - 2) if self.df > 2 else math.inf if self.df > 1 else math.nan
+        return mean, jnp.broadcast_to(unit_variance * jnp.exp(2 * _log_scale(self.scale, own)), outputs.shape)
+
+    def cdf(self, own: Params, outputs: jax.Array, y: jax.Array) -> jax.Array:
+        return _student_t_cdf(_residual(y, outputs) * jnp.exp(-_log_scale(self.scale, own)), self.df)
+
+    def output_hessian(self, own: Params, outputs: jax.Array, y: jax.Array | None = None) -> jax.Array:
+        information = (self.df + 1) / (self.df + 3) * jnp.exp(-2 * _log_scale(self.scale, own))
+        return _diagonal(jnp.broadcast_to(information, outputs.shape))
+
+
+@dataclass(frozen=True)
+class Bernoulli(_NothingToInfer):
+    """Labels 0 and 1 (n,), P(y = 1) = sigmoid(output), from one output."""
+
+    kind: ClassVar[Kind] = "class"
+
+    def check(self, y: Any, num_outputs: int) -> np.ndarray:
+        if num_outputs != 1:
+            raise NetworkError(
+                f"the network has {num_outputs} outputs",
+                "one, the log odds of label 1, for Bernoulli",
+                "give the network one output, or use Categorical",
+            )
+        return checks.labels(y, num_classes=2)
+
+    def log_prob(self, own: Params, outputs: jax.Array, y: jax.Array) -> jax.Array:
+        checks.same_shape(y, outputs.shape[:-1])
+        logit = densities.widen(outputs)[..., 0]
+        return jax.nn.log_sigmoid(jnp.where(y == 1, logit, -logit))
+
+    def sample(self, key: jax.Array, own: Params, outputs: jax.Array) -> jax.Array:
+        return jax.random.bernoulli(key, jax.nn.sigmoid(outputs[..., 0])).astype(jnp.int32)
+
+    def moments(self, own: Params, outputs: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return jax.nn.sigmoid(outputs), jax.nn.sigmoid(outputs) * jax.nn.sigmoid(-outputs)
+
+    def probs(self, own: Params, outputs: jax.Array) -> jax.Array:
+        return jax.nn.sigmoid(jnp.concatenate([-outputs, outputs], axis=-1))
+
+    def output_hessian(self, own: Params, outputs: jax.Array, y: jax.Array | None = None) -> jax.Array:
+        return _diagonal(self.moments(own, outputs)[1])
+
+
+@dataclass(frozen=True)
+class Categorical(_NothingToInfer):
+    """Labels 0 .. classes - 1 (n,), P(y = c) = softmax(outputs)_c, one output a class."""
+
+    kind: ClassVar[Kind] = "class"
+
+    def check(self, y: Any, num_outputs: int) -> np.ndarray:
+        if num_outputs < 2:
+            raise NetworkError(
+                f"the network has {num_outputs} output",
+                "one a class, at least two, for Categorical",
+                "give the network one output a class, or use Bernoulli",
+            )
+        return checks.labels(y, num_classes=num_outputs)
+
+    def log_prob(self, own: Params, outputs: jax.Array, y: jax.Array) -> jax.Array:
+        checks.same_shape(y, outputs.shape[:-1])
+        log_probs = jax.nn.log_softmax(densities.widen(outputs))
+        return jnp.take_along_axis(log_probs, y[..., None], axis=-1)[..., 0]
+
+    def sample(self, key: jax.Array, own: Params, outputs: jax.Array) -> jax.Array:
+        return jax.random.categorical(key, outputs).astype(jnp.int32)
+
+    def moments(self, own: Params, outputs: jax.Array) -> tuple[jax.Array, jax.Array]:
+        probs = jax.nn.softmax(outputs)
+        return probs, probs * (1 - probs)
+
+    def probs(self, own: Params, outputs: jax.Array) -> jax.Array:
+        return jax.nn.softmax(outputs)
+
+    def output_hessian(self, own: Params, outputs: jax.Array, y: jax.Array | None = None) -> jax.Array:
+        probs = jax.nn.softmax(outputs)
+        return _diagonal(probs) - probs[..., :, None] * probs[..., None, :]
+
+
+@dataclass(frozen=True)
+class Poisson(_NothingToInfer):
+    """Counts, y ~ Poisson(exp(outputs)). In float32 the density of a log rate beyond 88 is -inf, as exp overflows."""
+
+    kind: ClassVar[Kind] = "count"
+
+    def check(self, y: Any, num_outputs: int) -> np.ndarray:
+        return checks.counts(y, num_outputs)
+
+    def log_prob(self, own: Params, outputs: jax.Array, y: jax.Array) -> jax.Array:
+        checks.same_shape(y, outputs.shape)
+        return _poisson_log_prob(densities.widen(outputs), densities.widen(y)).sum(-1)
+
+    def sample(self, key: jax.Array, own: Params, outputs: jax.Array) -> jax.Array:
+        rate = jnp.minimum(jnp.exp(outputs), MAX_SAMPLED_RATE)
+        return jax.random.poisson(key, rate).astype(outputs.dtype)
+
+    def moments(self, own: Params, outputs: jax.Array) -> tuple[jax.Array, jax.Array]:
+        rate = jnp.exp(outputs)
+        return rate, rate
+
+    def cdf(self, own: Params, outputs: jax.Array, y: jax.Array) -> jax.Array:
+        checks.same_shape(y, outputs.shape)
+        return _poisson_cdf(jnp.exp(outputs), y)
+
+    def output_hessian(self, own: Params, outputs: jax.Array, y: jax.Array | None = None) -> jax.Array:
+        return _diagonal(jnp.exp(outputs))
+
+
+def _init_precision(scale: float | Infer) -> Params:
+    """Own parameter of a scale: {"log_precision": log(1 / scale^2)}, at scale 1, when it is inferred; else {}."""
+    return {"log_precision": jnp.zeros(())} if scale is infer else {}
+
+
+def _log_prior_of_precision(own: Params, shape: float, rate: float) -> jax.Array:
+    """The density of the logarithm of a precision that is Gamma(shape, rate)."""
+    if not own:
+        return jnp.zeros(())
+    constant = shape * math.log(rate) - math.lgamma(shape)
+    return constant + shape * own["log_precision"] - rate * jnp.exp(own["log_precision"])
+
+
+def _log_scale(scale: float | Infer, own: Params) -> jax.Array | float:
+    return -0.5 * own["log_precision"] if isinstance(scale, Infer) else math.log(scale)
+
+
+def _residual(y: jax.Array, mean: jax.Array) -> jax.Array:
+    checks.same_shape(y, mean.shape)
+    return y - mean
+
+
+def _diagonal(entries: jax.Array) -> jax.Array:
+    """(batch, k) as diagonal matrices (batch, k, k)."""
+    return entries[..., None] * jnp.eye(entries.shape[-1], dtype=entries.dtype)
+
+
+def _student_t_cdf(t: jax.Array, df: float) -> jax.Array:
+    if df > LARGE_DF:  # Fisher's normal approximation, in error by O(df^-2)
+        return special.ndtr(t * (1 - 1 / (4 * df)) / jnp.sqrt(1 + t**2 / (2 * df)))
+    square = t**2
+    is_central = square < df  # of the two incomplete betas that add up to 1, the one that keeps its digits
+    beta = special.betainc(
+        jnp.where(is_central, 0.5, df / 2),
+        jnp.where(is_central, df / 2, 0.5),
+        jnp.where(is_central, square, df) / (df + square),
+    )
+    upper = 0.5 + 0.5 * jnp.where(is_central, beta, 1 - beta)  # at |t|
+    lower = jnp.where(is_central, 0.5 - 0.5 * beta, 0.5 * beta)  # at -|t|
+    return jnp.where(t < 0, lower, upper)
+
+
+def _poisson_log_prob(log_rate: jax.Array, y: jax.Array) -> jax.Array:
+    """y log_rate - exp(log_rate) - log y!, without the cancellation of its large terms (Loader 2000)."""
+    positive = jnp.maximum(y, 1.0)
+    excess = log_rate - jnp.log(positive)
+    at_own_rate = jnp.where(  # log_prob(log y, y); -1 for y = 0
+        positive < 10,
+        positive * jnp.log(positive) - positive - special.gammaln(positive + 1),
+        -0.5 * jnp.log(2 * jnp.pi * positive) - 1 / (12 * positive) + 1 / (360 * positive**3),
+    )
+    return at_own_rate + y * excess - positive * jnp.expm1(excess)
+
+
+def _poisson_cdf(rate: jax.Array, y: jax.Array) -> jax.Array:
+    """Q(floor(y) + 1, rate), the regularised upper incomplete gamma function; Wilson and Hilferty 1931 when large."""
+    a = jnp.maximum(jnp.floor(y), 0.0) + 1
+    exact = special.gammaincc(jnp.minimum(a, LARGE_COUNT), jnp.where(a < LARGE_COUNT, rate, 1.0))
+    cube_root_excess = jnp.expm1(jnp.log1p((rate - a) / a) / 3)  # (rate / a)^(1/3) - 1
+    large = special.ndtr(-3 * jnp.sqrt(a) * (cube_root_excess + 1 / (9 * a)))
+    return jnp.where(y < 0, 0.0, jnp.where(a < LARGE_COUNT, exact, large))
+
+
+MEMBERS = {cls.__name__: cls for cls in (Gaussian, HeteroscedasticGaussian, StudentT, Bernoulli, Categorical, Poisson)}
+
+
+def to_json(likelihood: Likelihood) -> dict | None:
+    """{"name", "settings"}, or None for a user's own class."""
+    return settings.to_json(likelihood, MEMBERS)
+
+
+def from_json(stored: dict) -> Likelihood:
+    return settings.from_json(stored, MEMBERS)

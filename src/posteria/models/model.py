@@ -1,0 +1,118 @@
+"""A network, a likelihood, a prior and a temperature: everything but the data."""
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from posteria import tree
+from posteria.errors import NetworkError, SettingError
+from posteria.models.likelihoods import Gaussian, Likelihood
+from posteria.models.priors import FanIn, Leaf, Prior, as_prior
+from posteria.network import Network, as_batch_of_one, network
+from posteria.random import as_key
+from posteria.trace import linear
+
+
+@dataclass(frozen=True)
+class Model:
+    """`p(y | x, w) p(w)`, raised to the power 1 / temperature.
+
+    `likelihood` defaults to a Gaussian whose noise is inferred, `prior` to a Normal scaled by fan-in: both are meant for
+    standardised data. `prior` may be a dict from path patterns to priors.
+    """
+
+    network: Network
+    likelihood: Likelihood = field(default_factory=Gaussian)
+    prior: Prior = field(default_factory=FanIn)
+    temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "network", network(self.network))
+        object.__setattr__(self, "prior", as_prior(self.prior))
+        if not 0.0 < float(self.temperature) < float("inf"):
+            raise SettingError(f"temperature is {self.temperature}", "a positive number", "1.0 is Bayes' rule")
+
+    def outputs(self, network_params: tree.Params, x: Any) -> jax.Array:
+        """Network outputs, (batch, output)."""
+        outputs = _fast(self.network.apply)(network_params, x)
+        return outputs[:, None] if outputs.ndim == 1 else outputs
+
+    def leaves(self, x: Any) -> list[Leaf]:
+        """What the prior may know of each leaf of the network's parameters: path, shape, dtype and fan-in."""
+        return list(_leaves(self.network, x if x is None else InputSpec.of(x)))
+
+    def sample_prior(self, key: jax.Array, leaves: list[Leaf], treedef: Any) -> tree.Params:
+        """One draw of the network's parameters from the prior."""
+        keys = jax.random.split(key, len(leaves))
+        return treedef.unflatten(self.prior.sample(k, leaf) for k, leaf in zip(keys, leaves))
+
+    def prior_functions(self, key: int | jax.Array, x: Any, num_draws: int) -> jax.Array:
+        """Network outputs under draws from the prior, (draw, batch, output)."""
+        leaves = self.leaves(x)
+        treedef = jax.tree.structure(network_structs(self.network, InputSpec.of(x)))
+        keys = jax.random.split(as_key(key), num_draws)
+        one = jax.jit(lambda key, x: self.outputs(self.sample_prior(key, leaves, treedef), x))
+        return jnp.stack([one(key, x) for key in keys])
+
+
+@lru_cache(maxsize=128)
+def _fast(apply: Any) -> Any:
+    return linear.fast_on_cpu(apply)
+
+
+@dataclass(frozen=True)
+class InputSpec:
+    """Shapes and dtypes of a batch of one datum, hashable."""
+
+    treedef: Any
+    leaves: tuple
+
+    @classmethod
+    def of(cls, x: Any) -> "InputSpec":
+        treedef, leaves = tree.signature(as_batch_of_one(x))
+        return cls(treedef, leaves)
+
+    def zeros(self) -> Any:
+        return self.treedef.unflatten(jnp.zeros(shape, dtype) for shape, dtype in self.leaves)
+
+
+@lru_cache(maxsize=128)
+def network_structs(network: Network, spec: InputSpec | None) -> tree.Params:
+    """Shapes and dtypes of the network's parameters; refuses leaves that are not floating point."""
+    structs = jax.eval_shape(lambda key: network.init(key, None if spec is None else spec.zeros()), jax.random.key(0))
+    for path, leaf in jax.tree_util.tree_leaves_with_path(structs):
+        if not jnp.issubdtype(leaf.dtype, jnp.floating):
+            raise NetworkError(
+                f"parameter {tree.path_string(path)} is {leaf.dtype}",
+                "floating-point parameters",
+                "keep counters and buffers outside the parameters",
+            )
+    return structs
+
+
+@lru_cache(maxsize=128)
+def _leaves(network: Network, spec: InputSpec | None) -> tuple[Leaf, ...]:
+    structs = network_structs(network, spec)
+    found = {} if spec is None else linear.find(network.apply, structs, spec.zeros())
+
+    def fan_in(path: str, shape: tuple[int, ...]) -> int | None:
+        uses = found[path].uses if path in found else ()
+        return uses[0].fan_in if uses else _fan_in_by_shape(shape)
+
+    return tuple(
+        Leaf(path, leaf.shape, leaf.dtype, fan_in(path, leaf.shape))
+        for path, leaf in zip(tree.paths(structs), jax.tree.leaves(structs))
+    )
+
+
+def _fan_in_by_shape(shape: tuple[int, ...]) -> int | None:
+    """JAX's convention (..., in, out) for matrices that the walk could not see (inside a scan, or no data given)."""
+    if len(shape) < 2:
+        return None
+    fan_in = 1
+    for dim in shape[:-1]:
+        fan_in *= dim
+    return fan_in

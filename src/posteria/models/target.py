@@ -1,0 +1,250 @@
+"""A model with its data: the unnormalised log posterior. The only place that knows N and the temperature."""
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from posteria import tree
+from posteria.data.arrays import check_same_length, check_x, num_rows, rows
+from posteria.errors import DensityError, NetworkError, SettingError
+from posteria.models.model import InputSpec, Model, network_structs
+from posteria.network import Network, check_is_function_of_one_datum
+
+Params = tree.Params  # {"network": ..., "likelihood": ...}
+
+
+class Target:
+    """`(log p(w) + N/B sum_batch log p(y | x, w)) / T` over `{"network": ..., "likelihood": ...}`.
+
+    Equal for equal models, numbers of data and parameter shapes, whatever the data: compiled code is shared between fits,
+    and takes `data` as an argument. Without data the target is the prior.
+    """
+
+    def __init__(self, model: Model, data: Any = None) -> None:
+        self.model = model
+        x, y = (None, None) if data is None else data
+        if x is not None:
+            x = check_x(x)
+        self._spec = None if x is None else InputSpec.of(x)
+        self._network_structs = _structs(model, self._spec)
+        self.num_outputs = None
+        if x is not None:
+            _check_network(model.network, self._spec, x)
+            self.num_outputs = _num_outputs(model.network, self._spec)
+            if y is not None:
+                y = model.likelihood.check(y, self.num_outputs)
+                check_same_length(x, y)
+        self.num_data = 0 if y is None else num_rows(x)
+        self.data = None if y is None else jax.tree.map(jnp.asarray, (x, y))
+        self._leaves = model.leaves(x)
+        if hasattr(model.prior, "check"):
+            model.prior.check(self._leaves)
+
+    def without_data(self) -> "Target":
+        """The same density for use inside compiled functions, which hand it their batch; safe to keep in a cache."""
+        bare = object.__new__(Target)
+        bare.__dict__.update(self.__dict__, data=None)
+        return bare
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Target) and self._identity() == other._identity()
+
+    def __hash__(self) -> int:
+        return hash(self._identity())
+
+    def _identity(self) -> tuple:
+        return self.model, self.num_data, self._spec, tree.signature(self._network_structs)
+
+    @property
+    def temperature(self) -> float:
+        return self.model.temperature
+
+    # ---- the density
+
+    def log_prior(self, params: Params) -> jax.Array:
+        leaves = zip(jax.tree.leaves(params["network"]), self._leaves)
+        own = self.model.likelihood.log_prior(params["likelihood"])
+        return sum((self.model.prior.log_prob(value, leaf) for value, leaf in leaves), start=own)
+
+    def log_likelihood(self, params: Params, batch: Any) -> jax.Array:
+        """One term a datum, never averaged: (batch,)."""
+        x, y = batch
+        return self.model.likelihood.log_prob(params["likelihood"], self.model.outputs(params["network"], x), y)
+
+    def log_density(self, params: Params, batch: Any = None, likelihood_power: float = 1.0) -> jax.Array:
+        """Tempered and unnormalised; `batch` stands for all N data. No batch and no data: the prior."""
+        batch = self.data if batch is None else batch
+        total = self.log_prior(params)
+        if batch is not None:
+            log_likelihood = self.log_likelihood(params, batch)
+            total += likelihood_power * (self.num_data / len(log_likelihood)) * log_likelihood.sum()
+        return total / self.model.temperature
+
+    # ---- inputs and parameters
+
+    @property
+    def blank_input(self) -> Any:
+        """A batch of one datum, all zeros, for its shapes and dtypes; None where no x was given."""
+        return None if self._spec is None else self._spec.zeros()
+
+    @property
+    def structs(self) -> Params:
+        """Shapes and dtypes of the parameters."""
+        own = jax.eval_shape(self.model.likelihood.init, jax.random.key(0))
+        return {"network": self._network_structs, "likelihood": own}
+
+    @property
+    def units(self) -> Params:
+        """The prior's unit for each leaf, as a number: samplers move in these."""
+        structs = self.structs
+        network = jax.tree.structure(structs["network"]).unflatten(map(self.model.prior.unit, self._leaves))
+        return {"network": network, "likelihood": jax.tree.map(lambda _: 1.0, structs["likelihood"])}
+
+    def init(self, key: jax.Array) -> Params:
+        """A start from the network's own initialiser (a trained network: its weights)."""
+        key_network, key_likelihood = jax.random.split(key)
+        network = self.model.network.init(key_network, self.blank_input)
+        return {"network": network, "likelihood": self.model.likelihood.init(key_likelihood)}
+
+    def sample_prior(self, key: jax.Array) -> Params:
+        """A start drawn from the prior (the likelihood's own parameters start where it says)."""
+        if not self.model.prior.is_proper:
+            raise SettingError(
+                f"{type(self.model.prior).__name__} has no draws: it is improper",
+                "a proper prior where a method starts from one",
+                'give start="map" or weights, or another prior',
+            )
+        key_network, key_likelihood = jax.random.split(key)
+        treedef = jax.tree.structure(self._network_structs)
+        network = self.model.sample_prior(key_network, self._leaves, treedef)
+        return {"network": network, "likelihood": self.model.likelihood.init(key_likelihood)}
+
+    def several_inits(self, key: jax.Array, num: int) -> tuple[Params, str]:
+        """`num` different starts with a leading axis, and a note: a trained network has but one initialisation."""
+        keys = jax.random.split(key, num)
+        if num > 1 and self.model.network.trained:
+            return tree.stack([self.sample_prior(k) for k in keys]), (
+                "the network came trained and has no initialiser: starts were drawn from the prior"
+            )
+        return tree.stack([self.init(k) for k in keys]), ""
+
+    def as_starts(self, start: Params, num: int) -> Params:
+        """Weights given by the user, as `num` starts with a leading axis; the likelihood's part may be left out."""
+        structs = self.structs
+        if jax.tree.structure(start) == jax.tree.structure(structs["network"]):
+            own = self.model.likelihood.init(jax.random.key(0))
+            lead = np.ndim(jax.tree.leaves(start)[0]) > len(jax.tree.leaves(structs["network"])[0].shape)
+            if lead:
+                own = jax.tree.map(lambda leaf: jnp.repeat(leaf[None], tree.length(start), 0), own)
+            start = {"network": start, "likelihood": own}
+        return broadcast_starts(start, structs, num)
+
+
+def broadcast_starts(start: Params, structs: Params, num: int) -> Params:
+    """One start, or one with a leading axis of `num`, as `num` starts of the right shapes and dtypes."""
+    if jax.tree.structure(start) != jax.tree.structure(structs):
+        raise NetworkError(
+            f"start has leaves {tree.paths(start)}",
+            f"leaves {tree.paths(structs)}",
+            "pass the network's own parameters",
+        )
+
+    def one(path: tuple, value: Any, struct: Any) -> jax.Array:
+        value = jnp.asarray(value, struct.dtype)
+        if value.shape == struct.shape:
+            return jnp.broadcast_to(value, (num, *struct.shape))
+        if value.shape == (num, *struct.shape):
+            return value
+        raise NetworkError(
+            f"start's {tree.path_string(path)} is {value.shape}",
+            f"{struct.shape}, or {(num, *struct.shape)} with a leading axis of starts",
+            "pass one set of weights, or one a chain",
+        )
+
+    return jax.tree_util.tree_map_with_path(one, start, structs)
+
+
+class Density:
+    """Any log density over any pytree as a target: no network, no data, units of 1."""
+
+    data = None
+    num_data = 0
+
+    def __init__(self, log_density: Callable[[Params], jax.Array], start: Params) -> None:
+        self._log_density = log_density
+        self.structs = tree.structs(jax.tree.map(jnp.asarray, start))
+        for path, leaf in jax.tree_util.tree_leaves_with_path(self.structs):
+            if not jnp.issubdtype(leaf.dtype, jnp.floating):
+                raise SettingError(
+                    f"start's {tree.path_string(path) or 'value'} is {leaf.dtype}", "floating point", "pass 0.0, not 0"
+                )
+
+    def without_data(self) -> "Density":
+        return self
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Density) and self._identity() == other._identity()
+
+    def __hash__(self) -> int:
+        return hash(self._identity())
+
+    def _identity(self) -> tuple:
+        return self._log_density, tree.signature(self.structs)
+
+    @property
+    def units(self) -> Params:
+        return jax.tree.map(lambda _: 1.0, self.structs)
+
+    def log_density(self, params: Params, batch: Any = None, likelihood_power: float = 1.0) -> jax.Array:
+        del batch, likelihood_power
+        return self._log_density(params)
+
+    def as_starts(self, start: Params, num: int) -> Params:
+        return broadcast_starts(start, self.structs, num)
+
+
+def check_starts(target: Target | Density, starts: Params) -> None:
+    """Refuse starts whose density is not finite, before anything is compiled for them."""
+    log_densities = jax.jit(lambda starts, data: jax.lax.map(lambda p: target.log_density(p, data), starts))(
+        starts, target.data
+    )
+    if not np.isfinite(log_densities).all():
+        chain = int(np.flatnonzero(~np.isfinite(log_densities))[0])
+        raise DensityError(
+            f"the log density at start {chain} is {float(log_densities[chain])}",
+            "a finite density at every start",
+            "standardise x and y, check the likelihood's scale, or give another start",
+        )
+
+
+def _structs(model: Model, spec: InputSpec | None) -> Params:
+    try:
+        return network_structs(model.network, spec)
+    except (AttributeError, TypeError) as error:
+        if spec is None:
+            raise NetworkError(
+                "data is None, and the network needs an input to initialise",
+                "an x for its shapes",
+                "pass data=(x, None) for the prior",
+            ) from error
+        raise
+
+
+_are_functions_of_one_datum: set = set()  # networks that were checked, with the shape of their input
+
+
+def _check_network(network: Network, spec: InputSpec, x: Any) -> None:
+    if (network, spec) not in _are_functions_of_one_datum:
+        params = network.init(jax.random.key(0), spec.zeros())
+        check_is_function_of_one_datum(network, params, rows(x, np.arange(min(3, num_rows(x)))))
+        _are_functions_of_one_datum.add((network, spec))
+
+
+@lru_cache(maxsize=128)
+def _num_outputs(network: Network, spec: InputSpec) -> int:
+    outputs = jax.eval_shape(network.apply, network_structs(network, spec), spec.zeros())
+    return outputs.shape[1] if outputs.ndim > 1 else 1

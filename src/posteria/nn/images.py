@@ -1,0 +1,109 @@
+"""Convolutional networks for images, (n, height, width, channels)."""
+
+from itertools import pairwise
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax.nn.initializers import he_normal, lecun_normal
+
+from posteria.errors import NetworkError
+from posteria.nn.convolution import convolution, max_pool
+
+FRN_EPSILON = 1e-6  # added to the mean square
+
+
+class Convolution(nnx.Module):
+    def __init__(self, window: int, inputs: int, outputs: int, rngs: nnx.Rngs, stride: int = 1, padding: str = "SAME"):
+        self.kernel = nnx.Param(he_normal()(rngs.params(), (window, window, inputs, outputs)))
+        self.bias = nnx.Param(jnp.zeros(outputs))
+        self.strides, self.padding = (stride, stride), padding
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return convolution(x, self.kernel[...], strides=self.strides, padding=self.padding) + self.bias[...]
+
+
+class LeNet5(nnx.Module):
+    def __init__(self, x: Any, rngs: nnx.Rngs, outputs: int) -> None:
+        height, width, channels = _image_shape(x)
+        if min(height, width) < 16:
+            raise NetworkError(
+                f"images are {height} x {width}", "at least 16 x 16 for LeNet-5", "use mlp or resnet20_frn"
+            )
+        flat = 50 * _after_pooling(height) * _after_pooling(width)
+        self.first = Convolution(5, channels, 20, rngs, padding="VALID")
+        self.second = Convolution(5, 20, 50, rngs, padding="VALID")
+        self.hidden = nnx.Linear(flat, 500, kernel_init=he_normal(), rngs=rngs)
+        self.last = nnx.Linear(500, outputs, kernel_init=lecun_normal(), rngs=rngs)
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        x = x[..., None] if x.ndim == 3 else x
+        x = max_pool(self.first(x), (2, 2))
+        x = max_pool(self.second(x), (2, 2))
+        x = jax.nn.relu(self.hidden(x.reshape(x.shape[0], -1)))
+        return self.last(x)
+
+
+def _after_pooling(size: int) -> int:
+    return ((size - 4) // 2 - 4) // 2
+
+
+class FilterResponseNorm(nnx.Module):
+    """max(gamma * x / rms(x) + beta, tau), with the root mean square over positions. Singh & Krishnan 2020."""
+
+    def __init__(self, channels: int) -> None:
+        self.gamma = nnx.Param(jnp.ones(channels))
+        self.beta = nnx.Param(jnp.zeros(channels))
+        self.tau = nnx.Param(jnp.zeros(channels))
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        mean_square = jnp.mean(jnp.square(x), axis=(1, 2), keepdims=True)
+        x = self.gamma[...] * x * jax.lax.rsqrt(mean_square + FRN_EPSILON) + self.beta[...]
+        return jnp.maximum(x, self.tau[...])
+
+
+class NormedConvolution(nnx.Module):
+    def __init__(self, window: int, inputs: int, outputs: int, rngs: nnx.Rngs, stride: int = 1) -> None:
+        self.convolution = Convolution(window, inputs, outputs, rngs, stride)
+        self.norm = FilterResponseNorm(outputs)
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return self.norm(self.convolution(x))
+
+
+class ResidualBlock(nnx.Module):
+    def __init__(self, inputs: int, outputs: int, rngs: nnx.Rngs) -> None:
+        is_new_stage = inputs != outputs
+        stride = 2 if is_new_stage else 1
+        self.first = NormedConvolution(3, inputs, outputs, rngs, stride)
+        self.second = NormedConvolution(3, outputs, outputs, rngs)
+        self.shortcut = NormedConvolution(1, inputs, outputs, rngs, stride) if is_new_stage else None
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        y = self.second(jax.nn.swish(self.first(x)))
+        return jax.nn.swish(y + (x if self.shortcut is None else self.shortcut(x)))
+
+
+class ResNet20FRN(nnx.Module):
+    def __init__(self, x: Any, rngs: nnx.Rngs, outputs: int, width: int) -> None:
+        self.stem = NormedConvolution(3, _image_shape(x)[-1], width, rngs)
+        sizes = [width] * 4 + [2 * width] * 3 + [4 * width] * 3
+        self.blocks = nnx.List(ResidualBlock(i, o, rngs) for i, o in pairwise(sizes))
+        self.last = nnx.Linear(4 * width, outputs, kernel_init=he_normal(), rngs=rngs)
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        x = x[..., None] if x.ndim == 3 else x
+        x = jax.nn.swish(self.stem(x))
+        for block in self.blocks:
+            x = block(x)
+        return self.last(x.mean(axis=(1, 2)))
+
+
+def _image_shape(x: Any) -> tuple[int, int, int]:
+    """(height, width, channels) of a batch of images, or of its shapes."""
+    if x is None or len(x.shape) not in (3, 4):
+        raise NetworkError(
+            f"x is {None if x is None else x.shape}", "images of shape (n, height, width, channels)", "reshape x"
+        )
+    return (*x.shape[1:], 1) if len(x.shape) == 3 else x.shape[1:]

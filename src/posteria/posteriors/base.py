@@ -1,0 +1,79 @@
+"""What every posterior can do. A method's posterior says how it draws functions; the rest follows."""
+
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Any, ClassVar
+
+import jax
+import numpy as np
+
+from posteria.data.arrays import check_x
+from posteria.errors import DataError, SettingError
+from posteria.models.model import Model
+from posteria.models.target import Target
+from posteria.posteriors.predict import Predictive
+from posteria.random import as_key
+
+PREDICT_KEY = 0  # predictions of sampled posteriors are the same every time
+PREDICT_DRAWS = 100  # of posteriors that hold no fixed set of draws
+
+
+class Posterior(ABC):
+    """A distribution over functions. Holds the model, never the training data."""
+
+    kind: ClassVar[str]  # its name in the store
+
+    def __init__(self, target: Target, facts: dict | None = None) -> None:
+        self.target = target.without_data()
+        self.facts = facts or {}  # method, settings, seconds, gradients, notes: what `fit` recorded
+
+    @property
+    def model(self) -> Model:
+        return self.target.model
+
+    @property
+    def num_draws(self) -> int:
+        """How many draws a prediction averages over, unless told otherwise."""
+        return PREDICT_DRAWS
+
+    @abstractmethod
+    def draws(self, key: jax.Array | None, x: Any, num_draws: int | None) -> tuple[jax.Array, Any]:
+        """Outputs (draw, batch, output), and the likelihood's own parameters with a leading draw axis."""
+
+    @abstractmethod
+    def state(self) -> tuple[dict, dict[str, np.ndarray]]:
+        """Settings (JSON) and arrays from which `from_state(target, settings, arrays)` makes the posterior again."""
+
+    def functions(self, key: int | jax.Array, x: Any, num_draws: int) -> jax.Array:
+        """Network outputs under draws from the posterior: (draw, batch, output)."""
+        return self.draws(as_key(key), self._check_x(x), num_draws)[0]
+
+    def predict(self, x: Any, num_draws: int | None = None) -> Predictive:
+        """The Bayesian model average at x. All stored draws are used, or `num_draws` (spread over chains)."""
+        x = self._check_x(x)
+        num_draws = num_draws or self.num_draws
+        if num_draws < 1:
+            raise SettingError(f"num_draws is {num_draws}", "at least 1", "leave it out to use all")
+        key = as_key(PREDICT_KEY)
+        return Predictive(
+            self.model.likelihood, lambda x: self.draws(key, x, num_draws), x, num_draws, self.target.num_outputs
+        )
+
+    def save(self, path: str | Path, if_exists: str = "error") -> None:
+        """Write to a folder from which `po.load` reads."""
+        from posteria.posteriors.saving import save
+
+        save(self, Path(path), if_exists)
+
+    def _check_x(self, x: Any) -> Any:
+        """x as arrays, refused where its features are not those of the fit."""
+        x = check_x(x)
+        got, wanted = (
+            jax.tree.map(lambda leaf: np.shape(leaf)[1:], rows)
+            for rows in (x, x if self.target.num_outputs is None else self.target.blank_input)
+        )
+        if got != wanted:
+            raise DataError(
+                f"x has rows of {got}", f"{wanted}, as in the fit", "pass the same features, in the same order"
+            )
+        return x

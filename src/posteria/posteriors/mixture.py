@@ -1,0 +1,64 @@
+"""Equal mixtures of posteriors: ensembles of any method."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from posteria import tree
+from posteria.errors import SettingError
+from posteria.models.target import Target
+from posteria.posteriors.base import Posterior
+from posteria.random import as_key
+
+
+class MixturePosterior(Posterior):
+    """Each member has the same weight; `num_draws` are divided over them as evenly as they go."""
+
+    kind = "mixture"
+
+    def __init__(self, target: Target, members: list[Posterior], facts: dict | None = None) -> None:
+        super().__init__(target, facts)
+        self.members = members
+
+    @property
+    def num_draws(self) -> int:
+        return len(self.members) * min(member.num_draws for member in self.members)
+
+    def draws(self, key: jax.Array | None, x: Any, num_draws: int | None) -> tuple[jax.Array, Any]:
+        parts = [member.draws(k, x, num) for member, k, num in self._shares(key, num_draws or self.num_draws)]
+        return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
+
+    def sample(self, key: int | jax.Array, num_draws: int) -> tree.Params:
+        """Weight draws in the network's own tree with a leading draw axis."""
+        return self.sample_params(as_key(key), num_draws)["network"]
+
+    def sample_params(self, key: jax.Array, num_draws: int) -> tree.Params:
+        if not all(hasattr(member, "sample_params") for member in self.members):
+            raise SettingError("a member has no weights to sample", "members in weight space", "use functions()")
+        parts = [member.sample_params(k, num) for member, k, num in self._shares(key, num_draws)]
+        return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
+
+    def _shares(self, key: jax.Array, num_draws: int) -> list[tuple]:
+        keys = jax.random.split(key, len(self.members))
+        shares = [len(part) for part in np.array_split(np.arange(num_draws), len(self.members))]
+        return [(member, k, share) for member, k, share in zip(self.members, keys, shares) if share]
+
+    def state(self) -> tuple[dict, dict[str, np.ndarray]]:
+        settings, arrays = [], {}
+        for i, member in enumerate(self.members):
+            own_settings, own_arrays = member.state()
+            settings.append({"kind": member.kind, "settings": own_settings, "arrays": list(own_arrays)})
+            arrays |= {f"{i}.{name}": array for name, array in own_arrays.items()}
+        return {"members": settings}, arrays
+
+    @classmethod
+    def from_state(cls, target: Target, settings: dict, arrays: dict, facts: dict) -> "MixturePosterior":
+        from posteria.posteriors.saving import restore
+
+        members = [
+            restore(target, own["kind"], own["settings"], {name: arrays[f"{i}.{name}"] for name in own["arrays"]}, {})
+            for i, own in enumerate(settings["members"])
+        ]
+        return cls(target, members, facts)

@@ -1,0 +1,236 @@
+"""The Bayesian model average: `p(y | x) = mean over draws of p(y | x, w)`, a mixture, for every posterior alike.
+
+Statistics are computed block by block over x, so that draws x inputs are never held at once.
+"""
+
+from collections.abc import Callable
+from functools import cached_property, lru_cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import logsumexp, xlogy
+
+from posteria import tree
+from posteria.data.arrays import num_rows, rows
+from posteria.errors import DataError, SettingError
+from posteria.models.likelihoods import Likelihood
+from posteria.random import as_key
+
+BLOCK_ELEMENTS = 2**21  # of draws x inputs x outputs held at once
+MAX_BLOCK = 4096  # inputs
+QUANTILE_STEPS = 60  # at most, of safeguarded Newton
+
+
+class Predictive:
+    """What is predicted for each row of x; computed when asked for, and the same every time.
+
+    `mean`, `std`, `aleatoric`, `epistemic` are (n, targets), `probs` is (n, classes). For real and count targets aleatoric + epistemic
+    is the variance; for classes they are the expected entropy and the mutual information, (n,), and add up to `entropy`.
+    """
+
+    def __init__(self, likelihood: Likelihood, forward: Callable, x: Any, num_draws: int, num_outputs: int) -> None:
+        self._likelihood = likelihood
+        self._forward = forward  # block of x -> (outputs (draw, block, output), own with a leading draw axis)
+        self._x = x
+        self._num_draws = num_draws
+        self._num_outputs = num_outputs
+
+    @property
+    def mean(self) -> np.ndarray:
+        return self._moments[0]
+
+    @property
+    def std(self) -> np.ndarray:
+        return np.sqrt(self._moments[1] + self._moments[2])
+
+    @property
+    def probs(self) -> np.ndarray:
+        self._need("probs", "class probabilities", "use mean, std, quantile or interval")
+        return self._entropies[0]
+
+    @property
+    def aleatoric(self) -> np.ndarray:
+        """What more data would not remove: the mean of the draws' variances, or of their entropies."""
+        return self._entropies[1] if hasattr(self._likelihood, "probs") else self._moments[1]
+
+    @property
+    def epistemic(self) -> np.ndarray:
+        """What more data would remove: the variance of the draws' means, or the mutual information."""
+        return self.mutual_information if hasattr(self._likelihood, "probs") else self._moments[2]
+
+    @property
+    def entropy(self) -> np.ndarray:
+        """Of the average class probabilities, in nats: (n,)."""
+        self._need("probs", "an entropy", "use std")
+        return _entropy(self.probs)
+
+    @property
+    def mutual_information(self) -> np.ndarray:
+        """Between the class and the weights, in nats: (n,)."""
+        self._need("probs", "a mutual information", "use epistemic")
+        return np.maximum(self.entropy - self._entropies[1], 0.0)
+
+    def log_prob(self, y: Any) -> np.ndarray:
+        """Log density of the mixture at y, (n,)."""
+        y = self._check_y(y)
+        return self._map(_log_prob, y)
+
+    def cdf(self, y: Any) -> np.ndarray:
+        """P(target <= y), each target alone: (n, targets)."""
+        self._need("cdf", "a distribution function", "use probs")
+        y = self._check_y(y)
+        return self._map(_cdf, y)
+
+    def quantile(self, q: float | Any) -> np.ndarray:
+        """Of the mixture, each target alone: (n, targets), with a leading axis where q is a list."""
+        self._need("cdf", "quantiles", "use probs")
+        levels = np.atleast_1d(np.asarray(q, np.float32))
+        if not ((levels > 0) & (levels < 1)).all():
+            raise SettingError(f"q is {q}", "levels between 0 and 1, exclusive", "0.9 is the 90 % quantile")
+        quantiles = self._map(_quantile, shared=(jnp.asarray(levels),))  # (n, level, target)
+        return np.moveaxis(quantiles, 1, 0) if np.ndim(q) else quantiles[:, 0]
+
+    def interval(self, level: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
+        """The central interval that holds `level` of the mixture: (lower, upper), each (n, targets)."""
+        if not 0 < level < 1:
+            raise SettingError(f"level is {level}", "a number between 0 and 1", "0.9 is a 90 % interval")
+        lower, upper = self.quantile([(1 - level) / 2, (1 + level) / 2])
+        return lower, upper
+
+    def sample(self, key: int | jax.Array, num: int) -> np.ndarray:
+        """Draws of y: (num, n, targets), or (num, n) labels. Draws of the weights are used evenly."""
+        key_draws, key_y = jax.random.split(as_key(key))
+        cycle = jnp.concatenate(
+            [
+                jax.random.permutation(k, self._num_draws)
+                for k in jax.random.split(key_draws, -(-num // self._num_draws))
+            ]
+        )
+        samples = self._map(_sample, shared=(key_y, cycle[:num]), with_number=True)  # (n, num, ...)
+        return np.moveaxis(samples, 1, 0)
+
+    # ---- streaming
+
+    @cached_property
+    def _moments(self) -> tuple[np.ndarray, ...]:
+        self._need("moments", "a mean and a variance", "use sample")
+        return self._map(_moments)
+
+    @cached_property
+    def _entropies(self) -> tuple[np.ndarray, ...]:
+        return self._map(_entropies)
+
+    def _map(self, statistic: Callable, y: Any = None, shared: tuple = (), with_number: bool = False) -> Any:
+        """Compute a statistic block by block; every block has the same shape, so that it is compiled once."""
+        n = num_rows(self._x)
+        size = min(self._block_size(), 1 << (n - 1).bit_length())
+        compiled = _compiled(statistic, self._likelihood)
+        parts = []
+        for number, first in enumerate(range(0, n, size)):
+            block = np.minimum(np.arange(first, first + size), n - 1)  # the last block repeats its last row
+            outputs, own = self._forward(rows(self._x, block))
+            extra = (number,) if with_number else ()
+            part = compiled(own, outputs, None if y is None else y[block], *shared, *extra)
+            parts.append(jax.tree.map(lambda leaf: np.asarray(leaf)[: n - first], part))  # noqa: B023
+        return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
+
+    def _block_size(self) -> int:
+        return int(np.clip(BLOCK_ELEMENTS // (self._num_draws * self._num_outputs), 1, MAX_BLOCK))
+
+    def _check_y(self, y: Any) -> np.ndarray:
+        y = self._likelihood.check(y, self._num_outputs)
+        if len(y) != num_rows(self._x):
+            raise DataError(
+                f"y has {len(y)} rows, x has {num_rows(self._x)}", "the same number", "pass the y of this x"
+            )
+        return y
+
+    def _need(self, capability: str, what: str, instead: str) -> None:
+        if not hasattr(self._likelihood, capability):
+            name = type(self._likelihood).__name__
+            raise SettingError(
+                f"{name} has no `{capability}`, so there is no {what}", "a likelihood that has it", instead
+            )
+
+
+@lru_cache(maxsize=256)
+def _compiled(statistic: Callable, likelihood: Likelihood) -> Callable:
+    return jax.jit(lambda *args: statistic(likelihood, *args))
+
+
+def _over_draws(fn: Callable, own: Any, outputs: jax.Array) -> Any:
+    return jax.vmap(fn)(own, outputs)
+
+
+def _moments(likelihood: Likelihood, own: Any, outputs: jax.Array, y: None) -> tuple:
+    means, variances = _over_draws(likelihood.moments, own, outputs)  # (draw, block, target)
+    return means.mean(0), variances.mean(0), means.var(0)
+
+
+def _entropies(likelihood: Likelihood, own: Any, outputs: jax.Array, y: None) -> tuple:
+    probs = _over_draws(likelihood.probs, own, outputs)  # (draw, block, class)
+    return probs.mean(0), _entropy(probs).mean(0)
+
+
+def _entropy(probs: Any) -> Any:
+    return -xlogy(probs, probs).sum(-1)
+
+
+def _log_prob(likelihood: Likelihood, own: Any, outputs: jax.Array, y: jax.Array) -> jax.Array:
+    log_probs = _over_draws(lambda own, outputs: likelihood.log_prob(own, outputs, y), own, outputs)  # (draw, block)
+    return logsumexp(log_probs, axis=0) - jnp.log(len(log_probs))
+
+
+def _cdf(likelihood: Likelihood, own: Any, outputs: jax.Array, y: jax.Array) -> jax.Array:
+    return _over_draws(lambda own, outputs: likelihood.cdf(own, outputs, y), own, outputs).mean(0)
+
+
+def _sample(
+    likelihood: Likelihood, own: Any, outputs: jax.Array, y: None, key: jax.Array, cycle: jax.Array, number: jax.Array
+) -> jax.Array:
+    keys = jax.random.split(jax.random.fold_in(key, number), len(cycle))
+    own, outputs = tree.index((own, outputs), cycle)
+    return jnp.moveaxis(jax.vmap(likelihood.sample)(keys, own, outputs), 0, 1)
+
+
+def _quantile(likelihood: Likelihood, own: Any, outputs: jax.Array, y: None, levels: jax.Array) -> jax.Array:
+    """Solve cdf(y) = q: Newton's steps inside a bracket that always holds the root."""
+    means, variances = _over_draws(likelihood.moments, own, outputs)
+    std = jnp.sqrt(variances.mean(0) + means.var(0))
+    std = jnp.where(jnp.isfinite(std) & (std > 0), std, 1.0)
+    is_count = likelihood.kind == "count"
+
+    def solve(q: jax.Array) -> jax.Array:
+        def cdf(value: jax.Array) -> jax.Array:
+            return _cdf(likelihood, own, outputs, value)
+
+        def widen(carry: tuple) -> tuple:
+            low, high, width = carry
+            return jnp.where(cdf(low) >= q, low - width, low), jnp.where(cdf(high) < q, high + width, high), 2 * width
+
+        def is_outside(carry: tuple) -> jax.Array:
+            low, high, width = carry
+            return ((cdf(low) >= q) | (cdf(high) < q)).any() & (width < 1e30 * std).all()
+
+        low, high, _ = jax.lax.while_loop(is_outside, widen, (means.min(0) - std, means.max(0) + std, std))
+
+        def narrow(carry: tuple) -> tuple:
+            low, high, guess, number = carry
+            value, slope = jax.jvp(cdf, (guess,), (jnp.ones_like(guess),))
+            low, high = jnp.where(value < q, guess, low), jnp.where(value < q, high, guess)
+            newton = guess - (value - q) / slope
+            # every third step halves the bracket, so that flat stretches of the mixture cannot stall Newton
+            is_safe = (newton > low) & (newton < high) & (number % 3 != 2) & (not is_count)
+            return low, high, jnp.where(is_safe, newton, (low + high) / 2), number + 1
+
+        def is_wide(carry: tuple) -> jax.Array:
+            low, high, guess, number = carry
+            error = jnp.abs(cdf(guess) - q) if not is_count else (high - low) / std
+            return (number < QUANTILE_STEPS) & (error > 1e-6).any() & (high - low > 1e-6 * std).any()
+
+        low, high, guess, _ = jax.lax.while_loop(is_wide, narrow, (low, high, (low + high) / 2, 0))
+        return jnp.round(high) if is_count else guess
+
+    return jnp.stack([solve(q) for q in levels], axis=1)  # (block, level, target)

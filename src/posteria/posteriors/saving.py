@@ -1,0 +1,125 @@
+"""Posteriors to and from folders."""
+
+import importlib.metadata
+import platform
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from posteria import network as networks
+from posteria.errors import StoreError
+from posteria.models import likelihoods, priors
+from posteria.models.model import Model
+from posteria.models.target import Target
+from posteria.posteriors import store
+from posteria.posteriors.base import Posterior
+
+KINDS = {
+    "draws": "posteria.posteriors.draws:DrawsPosterior",
+    "mixture": "posteria.posteriors.mixture:MixturePosterior",
+}
+VERSIONS_OF = ("posteria", "jax", "jaxlib", "flax", "optax", "blackjax", "numpy")
+
+
+def save(posterior: Posterior, folder: Path, if_exists: str = "error") -> None:
+    """Write a posterior to a new folder."""
+    store.claim(folder, if_exists)
+    write_posterior(
+        posterior, folder, {"format": "posteria", "schema": store.SCHEMA, "model": model_to_json(posterior.target)}
+    )
+
+
+def write_posterior(posterior: Posterior, folder: Path, manifest: dict, status: str = "complete") -> None:
+    """Arrays first, then the manifest that makes them count."""
+    own_settings, arrays = posterior.state()
+    store.save_arrays(folder, arrays)
+    content = {"kind": posterior.kind, "settings": own_settings, "arrays": list(arrays), "facts": posterior.facts}
+    store.write_json(
+        folder / store.MANIFEST, manifest | {"status": status, "versions": versions(), "posterior": content}
+    )
+
+
+def load(path: str | Path, network: Any = None, likelihood: Any = None, prior: Any = None) -> Posterior:
+    """Read a posterior that `fit(out=...)` or `save` wrote. Pass again what could not be written down: your own network, likelihood or prior."""
+    folder = Path(path)
+    manifest = store.read_manifest(folder)
+    if "posterior" not in manifest:
+        raise StoreError(
+            f"the run in {folder} is not finished", "a finished fit", f"po.resume({str(path)!r}, data=(x, y)) goes on"
+        )
+    target = Target(*model_from_json(manifest["model"], network, likelihood, prior))
+    content = manifest["posterior"]
+    arrays = store.load_arrays(folder, content["arrays"])
+    return restore(target, content["kind"], content["settings"], arrays, content["facts"])
+
+
+def restore(target: Target, kind: str, own_settings: dict, arrays: dict[str, np.ndarray], facts: dict) -> Posterior:
+    if kind not in KINDS:
+        raise StoreError(f"the posterior is of kind {kind!r}", f"one of {list(KINDS)}", "load it with a newer Posteria")
+    module, name = KINDS[kind].split(":")
+    return getattr(import_module(module), name).from_state(target, own_settings, arrays, facts)
+
+
+def model_to_json(target: Target) -> dict:
+    """A model as far as it can be written down, with a fingerprint of the network."""
+    model = target.model
+    return {
+        "network": model.network.spec,
+        "likelihood": likelihoods.to_json(model.likelihood),
+        "prior": priors.to_json(model.prior),
+        "temperature": float(model.temperature),
+        "input": store.input_to_json(target.blank_input),
+        "structure": networks.structure(target.structs["network"]),
+        "fingerprint": networks.fingerprint(model.network, target.blank_input),
+    }
+
+
+def model_from_json(stored: dict, network: Any, likelihood: Any, prior: Any) -> tuple[Model, tuple]:
+    """The model again, and (x, None) that gives its shapes; what is passed is checked against the fingerprint."""
+    from posteria import nn
+
+    if network is None:
+        if stored["network"] is None:
+            raise StoreError("this posterior is of your own network", "that network", "pass network=")
+        network = nn.build(stored["network"])
+    network = networks.network(network)
+    for name, part in {"likelihood": likelihood, "prior": prior}.items():
+        if part is None and stored[name] is None:
+            raise StoreError(f"this posterior has your own {name}", f"that {name}", f"pass {name}=")
+    likelihood = likelihood or likelihoods.from_json(stored["likelihood"])
+    prior = prior or priors.from_json(stored["prior"])
+    model = Model(network, likelihood, prior, stored["temperature"])
+    x = store.input_from_json(stored["input"])
+    check_network(model.network, x, stored)
+    return model, (x, None)
+
+
+def check_network(network: networks.Network, x: Any, stored: dict) -> None:
+    """Refuse another network than the one that was fitted."""
+    structs = jax.eval_shape(lambda key: network.init(key, x), jax.random.key(0))
+    structure = networks.structure(structs)
+    if structure != stored["structure"]:
+        raise StoreError(
+            f"the network has parameters {_short(structure)}",
+            f"{_short(stored['structure'])}",
+            "pass the network that was fitted",
+        )
+    got, wanted = networks.fingerprint(network, x), stored["fingerprint"]
+    if not np.allclose(got, wanted, rtol=1e-2, atol=1e-4):
+        raise StoreError(
+            "the network computes another function than the one that was fitted",
+            "the same layers and activations",
+            "pass the network that was fitted",
+        )
+
+
+def versions() -> dict[str, str]:
+    return {name: importlib.metadata.version(name) for name in VERSIONS_OF} | {"python": platform.python_version()}
+
+
+def _short(structure: list) -> str:
+    shown = ", ".join(f"{path} {tuple(shape)}" for path, shape, _ in structure[:6])
+    return shown + (f" and {len(structure) - 6} more" if len(structure) > 6 else "")

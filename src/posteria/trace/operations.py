@@ -1,0 +1,150 @@
+"""Single equations of a jaxpr: changes of a parameter's layout, and the linear operations it may reach."""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.extend import core
+from jax.extend.core import primitives as prim
+
+from posteria.nn.convolution import by_slices, prefers_slices
+
+LAYOUT = (
+    prim.transpose_p,
+    prim.reshape_p,
+    prim.squeeze_p,
+    prim.broadcast_in_dim_p,
+    prim.convert_element_type_p,
+    prim.copy_p,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Form:
+    """A value that is a parameter leaf in another layout. `origins` names, for each axis, the leaf's dims on it."""
+
+    path: str
+    value: jax.Array
+    leaf: jax.ShapeDtypeStruct
+    origins: tuple[frozenset[int], ...]
+    as_operand: Callable[[jax.Array], jax.Array]
+
+    @classmethod
+    def of(cls, path: str, value: jax.Array) -> "Form":
+        value = jnp.asarray(value)
+        origins = tuple(frozenset([dim]) for dim in range(value.ndim))
+        return cls(path, value, jax.ShapeDtypeStruct(value.shape, value.dtype), origins, lambda leaf: leaf)
+
+    def through(self, eqn: core.JaxprEqn) -> "Form":
+        def as_operand(leaf, before=self.as_operand):
+            return eqn.primitive.bind(before(leaf), **eqn.params)
+
+        value = eqn.primitive.bind(self.value, **eqn.params)
+        return dataclasses.replace(self, value=value, origins=_moved(self.origins, eqn), as_operand=as_operand)
+
+
+def plain(values: list) -> list:
+    return [v.value if isinstance(v, Form) else v for v in values]
+
+
+def array_in_place(value: Any, array: jax.Array) -> Any:
+    return dataclasses.replace(value, value=array) if isinstance(value, Form) else array
+
+
+def keeps_elements(eqn: core.JaxprEqn) -> bool:
+    """Whether the equation moves its one operand's elements about, each to one place."""
+    return eqn.primitive in LAYOUT and math.prod(eqn.outvars[0].aval.shape) == math.prod(eqn.invars[0].aval.shape)
+
+
+def _moved(origins: tuple[frozenset[int], ...], eqn: core.JaxprEqn) -> tuple[frozenset[int], ...]:
+    """The leaf's dims on each axis after a change of layout."""
+    shape, params = eqn.outvars[0].aval.shape, eqn.params
+    if eqn.primitive is prim.transpose_p:
+        return tuple(origins[axis] for axis in params["permutation"])
+    if eqn.primitive is prim.squeeze_p:
+        return tuple(dims for axis, dims in enumerate(origins) if axis not in params["dimensions"])
+    if eqn.primitive is prim.broadcast_in_dim_p:
+        where = list(params["broadcast_dimensions"])
+        return tuple(origins[where.index(axis)] if axis in where else frozenset() for axis in range(len(shape)))
+    if eqn.primitive is prim.reshape_p:
+        return _reshaped(origins, eqn.invars[0].aval.shape, shape)
+    return origins
+
+
+def _reshaped(origins, old: tuple[int, ...], new: tuple[int, ...]) -> tuple[frozenset[int], ...]:
+    """Old and new axes are cut into the shortest runs of equal size; within a run, dims cannot be told apart."""
+    moved: list[frozenset[int]] = []
+    i = 0
+    while i < len(old) and len(moved) < len(new):
+        last, size = len(moved) + 1, new[len(moved)]
+        run, old_size, i = origins[i], old[i], i + 1
+        while size != old_size:
+            if old_size < size:
+                run, old_size, i = run | origins[i], old_size * old[i], i + 1
+            else:
+                size, last = size * new[last], last + 1
+        moved += [run] * (last - len(moved))
+    return tuple(moved) + (frozenset(),) * (len(new) - len(moved))  # what is left are axes of size 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Linear:
+    """A dot or convolution with the weight as operand number `weight`. Axes: `summed` of the weight; `contracted` and
+    `positions` of x."""
+
+    kind: str
+    op: Callable[[jax.Array, jax.Array], jax.Array]
+    weight: int
+    summed: tuple[int, ...]
+    contracted: tuple[int, ...]
+    positions: tuple[int, ...]
+    num_positions: int
+
+
+def linear_operation(eqn: core.JaxprEqn, values: list) -> Linear | None:
+    kind, shapes = eqn.primitive.name, [v.aval.shape for v in eqn.invars]
+    if eqn.primitive is prim.dot_general_p:
+        weight = 1 if isinstance(values[1], Form) else 0
+        contracted, matched = eqn.params["dimension_numbers"]
+        x_shape, x_contracted, x_matched = shapes[1 - weight], contracted[1 - weight], matched[1 - weight]
+        positions = tuple(axis for axis in range(len(x_shape)) if axis not in (*x_contracted, *x_matched))
+
+        def op(x, w):
+            return prim.dot_general_p.bind(*((x, w) if weight else (w, x)), **eqn.params)
+
+        times = math.prod(x_shape[axis] for axis in positions)
+        return Linear(kind, op, weight, tuple(contracted[weight]), tuple(x_contracted), positions, times)
+    if eqn.primitive is prim.conv_general_dilated_p and isinstance(values[1], Form):
+        if eqn.params["batch_group_count"] != 1:
+            return None
+        (batch, channels, *space), (_, *summed), (_, out, *_) = eqn.params["dimension_numbers"]
+        y_shape = eqn.outvars[0].aval.shape
+        times = math.prod(y_shape) // y_shape[out]
+        op = partial(convolve, eqn)
+        return Linear(kind, op, 1, tuple(summed), (channels,), (batch, *space), times)
+    return None
+
+
+def convolve(eqn: core.JaxprEqn, x: jax.Array, kernel: jax.Array) -> jax.Array:
+    """The convolution of `eqn`, as slices and a matmul if that is preferred and it is not a transposed one."""
+    p = eqn.params
+    is_plain = p["batch_group_count"] == 1 and set(p["lhs_dilation"]) <= {1}
+    keeps_type = p["preferred_element_type"] in (None, x.dtype)
+    if not (prefers_slices() and is_plain and keeps_type and math.prod(eqn.outvars[0].aval.shape)):
+        return eqn.primitive.bind(x, kernel, **p)
+    lhs, rhs, out = ((*spec[:1], *spec[2:], spec[1]) for spec in p["dimension_numbers"])  # channels last
+    kernel_axes = (*rhs[1:-1], rhs[-1], rhs[0])
+    y = by_slices(
+        x.transpose(lhs),
+        kernel.transpose(kernel_axes),
+        p["window_strides"],
+        p["padding"],
+        p["rhs_dilation"],
+        p["feature_group_count"],
+        p["precision"],
+    )
+    return y.transpose([out.index(axis) for axis in range(y.ndim)])
