@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from posteria.models.model import Model
     from posteria.models.settings import infer
     from posteria.models.target import Target
-    from posteria.network import Network, network
+    from posteria.networks import Network, network
     from posteria.posteriors.base import Posterior
     from posteria.posteriors.predict import Predictive
     from posteria.posteriors.saving import load
@@ -36,7 +36,7 @@ _HOMES = {
     "MetropolisHastings": "posteria.inference.metropolis:MetropolisHastings",
     "Model": "posteria.models.model:Model",
     "NUTS": "posteria.inference.nuts:NUTS",
-    "Network": "posteria.network:Network",
+    "Network": "posteria.networks:Network",
     "Posterior": "posteria.posteriors.base:Posterior",
     "Predictive": "posteria.posteriors.predict:Predictive",
     "Run": "posteria.inference.loop:Run",
@@ -50,7 +50,7 @@ _HOMES = {
     "load": "posteria.posteriors.saving:load",
     "methods": "posteria.inference.registry:names",
     "metrics": "posteria.metrics",
-    "network": "posteria.network:network",
+    "network": "posteria.networks:network",
     "nn": "posteria.nn",
     "priors": "posteria.models.priors",
     "register": "posteria.inference.registry:register",

@@ -1,5 +1,7 @@
 """Keys: an int or a JAX key in, a typed key out; and keys as plain integers for the disk."""
 
+from typing import Any
+
 import jax
 import numpy as np
 
@@ -18,4 +20,5 @@ def key_to_json(key: jax.Array) -> dict:
 
 
 def key_from_json(stored: dict) -> jax.Array:
-    return jax.random.wrap_key_data(np.asarray(stored["data"], np.uint32), impl=stored["impl"])
+    data: Any = np.asarray(stored["data"], np.uint32)
+    return jax.random.wrap_key_data(data, impl=stored["impl"])

@@ -9,14 +9,14 @@ from jax import lax
 
 from posteria import nn, tree
 from posteria.errors import NetworkError, SettingError
-from posteria.network import check_is_function_of_one_datum
+from posteria.networks import check_is_function_of_one_datum
 
 KEY = jax.random.key(0)
 RNG = np.random.default_rng(0)
-TABLE = RNG.normal(size=(3, 13)).astype(np.float32)
+TABLE = RNG.normal(size=(2, 13)).astype(np.float32)
 MNIST = RNG.normal(size=(2, 28, 28, 1)).astype(np.float32)
 CIFAR = RNG.normal(size=(2, 32, 32, 3)).astype(np.float32)
-TOKENS = RNG.integers(0, 30, size=(3, 27))
+TOKENS = RNG.integers(0, 30, size=(2, 27))
 SMALL_TEXT = {"vocabulary": 30, "embedding": 6, "filters": 5, "cells": 4}
 
 # each small enough to differentiate in a test
@@ -30,7 +30,7 @@ READY = {
     "cnn-lstm": (nn.cnn_lstm(**SMALL_TEXT), TOKENS),
     "cnn-lstm, masked": (
         nn.cnn_lstm(**SMALL_TEXT),
-        {"tokens": TOKENS, "mask": np.arange(27) < np.array([[9], [20], [27]])},
+        {"tokens": TOKENS, "mask": np.arange(27) < np.array([[9], [20]])},
     ),
 }
 
@@ -60,22 +60,52 @@ def test_parameter_counts_are_the_literatures():
     assert num_parameters(nn.cnn_lstm(), TOKENS) == by_hand == 2_700_098
 
 
+def in_general_position(net, x, num_draws=None):
+    """Parameters of the right shapes, none of them special: no bias is zero, no scale is one."""
+    rng = np.random.default_rng(1)
+    lead = () if num_draws is None else (num_draws,)
+
+    def leaf(struct):
+        is_kernel = len(struct.shape) > 1
+        scale = np.sqrt(2 / np.prod(struct.shape[:-1])) if is_kernel else 0.3
+        return ((not is_kernel) + scale * rng.normal(size=lead + struct.shape)).astype(np.float32)
+
+    return jax.tree.map(leaf, jax.eval_shape(lambda key: net.init(key, one_datum(x)), KEY))
+
+
 @pytest.mark.parametrize("name", READY)
 def test_a_ready_network_is_a_smooth_function_of_one_datum_under_every_transformation(name):
     net, x = READY[name]
-    keys = jax.random.split(KEY, 2)
-    draws = jax.jit(jax.vmap(lambda key: net.init(key, one_datum(x))))(keys)
+    draws = in_general_position(net, x, num_draws=2)
     params = tree.index(draws, 0)
-    outputs = jax.jit(net.apply)(params, x)
-    assert outputs.shape == (tree.length(x), 2)
-    assert outputs.dtype == jnp.float32
-    many = jax.jit(jax.vmap(net.apply, in_axes=(0, None)))(draws, x)
-    np.testing.assert_allclose(many[0], outputs, rtol=1e-4, atol=1e-5)
-    assert (np.abs(many[1] - many[0]) > 1e-3).any()
-    gradient = jax.jit(jax.grad(lambda p: (net.apply(p, x) ** 2).sum()))(params)
-    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
-    assert all((leaf != 0).any() for leaf in jax.tree.leaves(gradient))
+
+    @jax.jit
+    @jax.value_and_grad
+    def differentiated(draws):
+        many = jax.vmap(net.apply, in_axes=(0, None))(draws, x)
+        return (many**2).sum()
+
+    value, gradient = differentiated(draws)
+    one_by_one = [jax.jit(net.apply)(tree.index(draws, i), x) for i in range(2)]
+    assert one_by_one[0].shape == (2, 2)
+    assert one_by_one[0].dtype == jnp.float32
+    np.testing.assert_allclose(value, sum((outputs**2).sum() for outputs in one_by_one), rtol=1e-4)
+    assert all(np.isfinite(leaf).all() and (leaf != 0).any() for leaf in jax.tree.leaves(gradient))
     check_is_function_of_one_datum(net, params, x)
+
+
+@pytest.mark.parametrize("name", ["mlp", "lenet5", "resnet20-frn", "cnn-lstm"])
+def test_fresh_weights_differ_by_key_and_give_outputs_of_moderate_size(name):
+    net, x = READY[name]
+    keys = jax.random.split(KEY, 2)
+    draws = tree.stack([net.init(key, one_datum(x)) for key in keys])
+    batched = jax.eval_shape(jax.vmap(lambda key: net.init(key, one_datum(x))), keys)
+    assert tree.signature(batched) == tree.signature(draws)
+    for path, leaf in zip(tree.paths(draws), jax.tree.leaves(draws)):
+        is_constant = path.endswith(("bias", "beta", "gamma", "tau"))
+        assert (leaf[0] == leaf[1]).all() == is_constant
+    outputs = jax.jit(net.apply)(tree.index(draws, 0), x)
+    assert 1e-3 < np.abs(outputs).max() < 30.0
 
 
 @pytest.mark.parametrize("name", READY)
@@ -130,7 +160,7 @@ def test_an_mlp_is_its_formula(activation, function, gain):
 def test_inputs_given_need_no_datum_and_are_checked():
     net = nn.mlp((5,), inputs=13)
     params = net.init(KEY, None)
-    assert net.apply(params, TABLE).shape == (3, 1)
+    assert net.apply(params, TABLE).shape == (2, 1)
     with pytest.raises(NetworkError, match="12 features"):
         net.apply(params, TABLE[:, :12])
     with pytest.raises(NetworkError, match="no x"):
@@ -147,69 +177,69 @@ def xla_convolution(x, layer, stride=1, padding="SAME"):
     return out + layer["bias"]
 
 
-def moved(params):
-    """Parameters in general position: no bias is zero, no scale is one."""
-    leaves, treedef = jax.tree.flatten(params)
-    return treedef.unflatten(
-        leaf + 0.1 * jax.random.normal(key, leaf.shape) for leaf, key in zip(leaves, jax.random.split(KEY, len(leaves)))
-    )
+def assert_same_function(net, expected, x):
+    params = in_general_position(net, x)
+    outputs, wanted = jax.jit(net.apply)(params, x), jax.jit(expected)(params, x)
+    assert np.std(wanted) > 1e-3
+    np.testing.assert_allclose(outputs, wanted, rtol=1e-3, atol=1e-4 * np.abs(wanted).max())
 
 
 def test_lenet5_is_its_description():
-    net = nn.lenet5()
-    p = moved(net.init(KEY, MNIST[:1]))
-    x = MNIST
-    for layer in (p["first"], p["second"]):
-        x = xla_convolution(x, layer, padding="VALID")
-        x = lax.reduce_window(x, -jnp.inf, lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
-    x = jax.nn.relu(x.reshape(2, -1) @ p["hidden"]["kernel"] + p["hidden"]["bias"])
-    expected = x @ p["last"]["kernel"] + p["last"]["bias"]
-    np.testing.assert_allclose(net.apply(p, MNIST), expected, rtol=1e-4, atol=1e-4 * np.abs(expected).max())
-    np.testing.assert_array_equal(net.apply(p, MNIST[..., 0]), net.apply(p, MNIST))
+    def expected(p, x):
+        for layer in (p["first"], p["second"]):
+            x = xla_convolution(x, layer, padding="VALID")
+            x = lax.reduce_window(x, -jnp.inf, lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
+        x = jax.nn.relu(x.reshape(2, -1) @ p["hidden"]["kernel"] + p["hidden"]["bias"])
+        return x @ p["last"]["kernel"] + p["last"]["bias"]
+
+    assert_same_function(nn.lenet5(), expected, MNIST)
+    params = in_general_position(nn.lenet5(), MNIST)
+    one_channel = jax.jit(nn.lenet5().apply)(params, MNIST[..., 0])
+    np.testing.assert_allclose(one_channel, jax.jit(nn.lenet5().apply)(params, MNIST), rtol=1e-5)
 
 
 def test_resnet20_frn_is_its_description():
-    net, images = nn.resnet20_frn(width=2), CIFAR[:, :8, :8]
-    p = moved(net.init(KEY, images[:1]))
-
     def layer(x, part, stride=1):
         x = xla_convolution(x, part["convolution"], stride)
         norm = part["norm"]
         y = norm["gamma"] * x / jnp.sqrt((x**2).mean((1, 2), keepdims=True) + 1e-6) + norm["beta"]
         return jnp.maximum(y, norm["tau"])
 
-    x = jax.nn.swish(layer(images, p["stem"]))
-    for i in range(9):
-        block = p["blocks"][str(i)]
-        stride = 2 if i in (3, 6) else 1
-        y = layer(jax.nn.swish(layer(x, block["first"], stride)), block["second"])
-        shortcut = layer(x, block["shortcut"], stride) if i in (3, 6) else x
-        assert ("shortcut" in block) == (i in (3, 6))
-        x = jax.nn.swish(shortcut + y)
-    assert x.shape == (2, 2, 2, 8)
-    expected = x.mean((1, 2)) @ p["last"]["kernel"] + p["last"]["bias"]
-    np.testing.assert_allclose(net.apply(p, images), expected, rtol=1e-3, atol=1e-4 * np.abs(expected).max())
+    def expected(p, x):
+        x = jax.nn.swish(layer(x, p["stem"]))
+        for i in range(9):
+            block = p["blocks"][str(i)]
+            stride = 2 if i in (3, 6) else 1
+            y = layer(jax.nn.swish(layer(x, block["first"], stride)), block["second"])
+            shortcut = layer(x, block["shortcut"], stride) if i in (3, 6) else x
+            assert ("shortcut" in block) == (i in (3, 6))
+            x = jax.nn.swish(shortcut + y)
+        assert x.shape == (2, 2, 2, 8)
+        return x.mean((1, 2)) @ p["last"]["kernel"] + p["last"]["bias"]
+
+    net, images = READY["resnet20-frn"]
+    assert_same_function(net, expected, images)
 
 
 def test_cnn_lstm_is_flaxs_layers_in_a_row():
-    net = nn.cnn_lstm(**SMALL_TEXT)
-    p = moved(net.init(KEY, TOKENS[:1]))
-    x = p["embedding"][TOKENS]
-    x = lax.conv_general_dilated(x, p["kernel"], (1,), "VALID", dimension_numbers=("NHC", "HIO", "NHC")) + p["bias"]
-    x = nnx.max_pool(jax.nn.relu(x), (4,), (4,))
-    assert x.shape == (3, 5, 5)  # 27 tokens, 23 windows, 5 steps; 5 filters
-    cell = nnx.OptimizedLSTMCell(5, 4, rngs=nnx.Rngs(0))
-    # Flax's gates stand in the order i, f, g, o; ours, Haiku's, in i, g, f, o with 1 added to the forget gate
-    i, g, f, o = np.split(np.arange(16), 4)
-    order = np.concatenate([i, f, g, o])
-    cell.dense_i.kernel[...] = p["lstm"]["kernel"][:, order]
-    cell.dense_h.kernel[...] = p["lstm"]["recurrent_kernel"][:, order]
-    cell.dense_h.bias[...] = p["lstm"]["bias"].at[f].add(1.0)[order]
-    carry = (jnp.zeros((3, 4)), jnp.zeros((3, 4)))
-    for step in range(5):
-        carry, hidden = cell(carry, x[:, step])
-    expected = hidden @ p["last"]["kernel"] + p["last"]["bias"]
-    np.testing.assert_allclose(net.apply(p, TOKENS), expected, rtol=1e-4, atol=1e-5)
+    def expected(p, tokens):
+        x = p["embedding"][tokens]
+        x = lax.conv_general_dilated(x, p["kernel"], (1,), "VALID", dimension_numbers=("NHC", "HIO", "NHC")) + p["bias"]
+        x = nnx.max_pool(jax.nn.relu(x), (4,), (4,))
+        assert x.shape == (2, 5, 5)  # 27 tokens, 23 windows, 5 steps; 5 filters
+        cell = nnx.OptimizedLSTMCell(5, 4, rngs=nnx.Rngs(0))
+        # Flax's gates stand in the order i, f, g, o; ours, Haiku's, in i, g, f, o with 1 added to the forget gate
+        i, g, f, o = np.split(np.arange(16), 4)
+        order = np.concatenate([i, f, g, o])
+        cell.dense_i.kernel[...] = p["lstm"]["kernel"][:, order]
+        cell.dense_h.kernel[...] = p["lstm"]["recurrent_kernel"][:, order]
+        cell.dense_h.bias[...] = p["lstm"]["bias"].at[f].add(1.0)[order]
+        carry = (jnp.zeros((2, 4)), jnp.zeros((2, 4)))
+        for step in range(5):
+            carry, hidden = cell(carry, x[:, step])
+        return hidden @ p["last"]["kernel"] + p["last"]["bias"]
+
+    assert_same_function(nn.cnn_lstm(**SMALL_TEXT), expected, TOKENS)
 
 
 # ---- masks
@@ -217,32 +247,34 @@ def test_cnn_lstm_is_flaxs_layers_in_a_row():
 
 def test_a_mask_hides_what_it_covers_and_only_that():
     net = nn.cnn_lstm(**SMALL_TEXT)
-    p = moved(net.init(KEY, TOKENS[:1]))
+    p = in_general_position(net, TOKENS)
+    apply = jax.jit(net.apply)
     everything = np.ones(TOKENS.shape, bool)
-    np.testing.assert_array_equal(net.apply(p, {"tokens": TOKENS, "mask": everything}), net.apply(p, TOKENS))
+    whole = apply(p, {"tokens": TOKENS, "mask": everything})
+    np.testing.assert_allclose(whole, apply(p, TOKENS), rtol=1e-5, atol=1e-6)
 
     def padded(tokens, left, right):
         width = ((0, 0), (left, right))
-        return net.apply(p, {"tokens": np.pad(tokens, width, constant_values=7), "mask": np.pad(everything, width)})
+        return apply(p, {"tokens": np.pad(tokens, width, constant_values=7), "mask": np.pad(everything, width)})
 
     np.testing.assert_allclose(padded(TOKENS, 0, 40), padded(TOKENS, 0, 16), rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(padded(TOKENS, 40, 0), padded(TOKENS, 8, 0), rtol=1e-5, atol=1e-6)
     hidden = everything.copy()
     hidden[:, 20:] = False
-    masked = net.apply(p, {"tokens": TOKENS, "mask": hidden})
+    masked = apply(p, {"tokens": TOKENS, "mask": hidden})
     changed = TOKENS.copy()
     changed[:, 20:] = 3
-    np.testing.assert_array_equal(net.apply(p, {"tokens": changed, "mask": hidden}), masked)
+    np.testing.assert_array_equal(apply(p, {"tokens": changed, "mask": hidden}), masked)
     changed[:, 19] = (changed[:, 19] + 1) % 30
-    assert (net.apply(p, {"tokens": changed, "mask": hidden}) != masked).all()
+    assert (apply(p, {"tokens": changed, "mask": hidden}) != masked).all()
 
 
 def test_a_token_outside_the_vocabulary_is_not_taken_for_another():
     net = nn.cnn_lstm(**SMALL_TEXT)
-    p = net.init(KEY, TOKENS[:1])
+    p = in_general_position(net, TOKENS)
     bad = TOKENS.copy()
     bad[1, 4] = 30
-    assert np.isnan(net.apply(p, bad)).any(axis=1).tolist() == [False, True, False]
+    assert np.isnan(jax.jit(net.apply)(p, bad)).any(axis=1).tolist() == [False, True]
 
 
 # ---- bad input
@@ -286,6 +318,6 @@ def test_data_of_the_wrong_shape_are_refused(net, x):
 @pytest.mark.parametrize("tokens", [TOKENS.astype(np.float32), TOKENS[:, :7], TOKENS[0]])
 def test_what_are_no_tokens_is_refused(tokens):
     net = nn.cnn_lstm(**SMALL_TEXT)
-    params = net.init(KEY, tokens[:1])
+    params = in_general_position(net, TOKENS)
     with pytest.raises(NetworkError, match="integers of shape"):
         net.apply(params, tokens)

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.skipif(jax.default_backend() != "cpu", reason="other ba
 
 
 def draw(*shape, seed=0):
-    return jax.random.normal(jax.random.key(seed), shape)
+    return jnp.asarray(np.random.default_rng(seed).normal(size=shape), jnp.float32)
 
 
 def network(**settings):
@@ -61,23 +61,28 @@ def test_outputs_and_gradients_are_unchanged_and_no_convolution_is_left(name):
     fast, args = fast_on_cpu(apply), (draw(*kernel_shape) / 6, draw(*x_shape, seed=1))
     assert holds_convolution(apply, *args)
 
-    def value_and_derivative(function):
-        # forward mode for the while loop, which has no reverse mode
-        return jax.jit(lambda *args: jax.jvp(function, args, jax.tree.map(jnp.cos, args)))(*args)
-
-    for a, b in zip(value_and_derivative(fast), value_and_derivative(apply)):
-        np.testing.assert_allclose(a, b, rtol=1e-4, atol=2e-5)
     assert not holds_convolution(fast, *args)
-    if name != "while":
-        assert not holds_convolution(jax.grad(lambda *args: fast(*args).sum()), *args)
-        gradient = [jax.jit(jax.grad(lambda *args, f=f: jnp.sin(f(*args)).sum()))(*args) for f in (fast, apply)]
-        np.testing.assert_allclose(*gradient, rtol=1e-4, atol=1e-4)
+
+    def values(function):
+        if name == "while":  # it has no reverse mode
+            return jax.jvp(function, args, jax.tree.map(jnp.cos, args))
+        y, pull = jax.vjp(function, *args)
+        return y, *pull(jnp.cos(y))
+
+    ours, xlas = jax.jit(lambda: (values(fast), values(apply)))()
+    for a, b in zip(ours, xlas):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=2e-5 * max(1.0, float(jnp.abs(b).max())))
+
+
+def test_no_convolution_is_left_in_the_gradient():
+    fast = fast_on_cpu(scanned)
+    assert not holds_convolution(jax.grad(lambda *args: fast(*args).sum()), draw(*SQUARE), draw(*X))
 
 
 @pytest.mark.parametrize(
     "apply, kernel_shape, x_shape",
     [
-        (network(lhs_dilation=(2, 2)), SQUARE, X),
+        (network(lhs_dilation=(2, 2), padding=((1, 1), (1, 2))), SQUARE, X),
         (network(batch_group_count=2), SQUARE, X),
         (network(padding="VALID"), (4, 4, 7, 3), X),
     ],

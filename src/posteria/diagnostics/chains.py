@@ -3,7 +3,8 @@
 All follow Vehtari, Gelman, Simpson, Carpenter and Bürkner 2021, "Rank-normalization, folding, and localization: an
 improved R-hat for assessing convergence of MCMC". Chains are shaped (chain, draw, ...); each function works on every
 trailing element at once and returns an array of the trailing shape. A value is nan where the question has no answer:
-all draws equal, a draw that is not finite, or fewer than four draws.
+all draws equal, a draw that is not finite, or fewer than four draws. Where one chain never moved and the others did,
+R-hat is inf and the rest is nan: the published formulas barely see one of eight chains that is stuck near the centre.
 """
 
 import functools
@@ -17,7 +18,7 @@ from numpy.typing import ArrayLike
 from posteria.errors import DataError, SettingError
 
 MIN_DRAWS = 4  # two for each half of a chain: fewer have no variance
-BLOCK_VALUES = 2**15  # values worked on at once, 256 kB: larger temporaries cost page faults and leave the cache
+BLOCK_VALUES = 2**14  # values worked on at once, 128 kB: larger temporaries leave the cache and cost page faults
 TAIL_PROBABILITIES = (0.05, 0.95)
 RANK_OFFSET = 3 / 8  # Blom 1958
 
@@ -27,7 +28,7 @@ def rhat(x: ArrayLike) -> np.ndarray:
 
     One chain is compared with its own other half: that sees drift, but not a mode it never visited.
     """
-    return _by_block(_rhat, x)
+    return _by_block(_rhat, x, if_a_chain_is_stuck=np.inf)
 
 
 def ess_bulk(x: ArrayLike) -> np.ndarray:
@@ -65,17 +66,14 @@ def mcse_std(x: ArrayLike) -> np.ndarray:
 def autocorrelation(x: ArrayLike, max_lag: int) -> np.ndarray:
     """Autocorrelation of each chain about its own mean, shaped (chain, max_lag + 1, ...); nan for a constant chain."""
     x = _chains(x)
-    num_chains, num_draws = x.shape[:2]
+    num_draws = x.shape[1]
     if not 0 <= max_lag < num_draws:
         raise SettingError(f"max_lag is {max_lag}", f"0 to {num_draws - 1}", f"there are {num_draws} draws")
-
-    def correlation(draws: np.ndarray) -> np.ndarray:
-        covariance = _autocovariance(_power_spectrum(draws), num_draws)[..., : max_lag + 1]
-        covariance[draws.max(-1) == draws.min(-1)] = np.nan
-        return covariance / covariance[..., :1]  # (column, chain, lag)
-
-    by_column = _by_block(correlation, x, result_shape=(num_chains, max_lag + 1), min_draws=1)
-    return np.moveaxis(by_column, (-2, -1), (0, 1))
+    draws = np.moveaxis(x, 1, -1).astype(np.float64)
+    draws[~np.isfinite(draws).all(-1)] = np.nan  # infinities too, without warnings
+    covariance = _autocovariance(_power_spectrum(draws), num_draws)[..., : max_lag + 1]
+    covariance[draws.max(-1) == draws.min(-1)] = np.nan
+    return np.moveaxis(covariance / covariance[..., :1], -1, 1)
 
 
 # ------------------------------------------------------------------ the statistics of a block, (column, chain, draw)
@@ -87,7 +85,8 @@ def _rhat(draws: np.ndarray) -> np.ndarray:
     bulk = _split_rhat(_normal_scores(places, ascending).reshape(halves.shape))
 
     # distances from the median fall, then rise along sorted draws: a stable sort merges such runs in linear time
-    ascending -= _quantile(ascending, 0.5)
+    middle = (ascending.shape[-1] - 1) // 2
+    ascending -= ascending[:, middle : middle + 2].mean(-1, keepdims=True)  # of an even number: halves of equal length
     by_distance, distance = _sorted(np.abs(ascending, out=ascending), kind="stable")
     tails = _split_rhat(_normal_scores(places.take(by_distance), distance).reshape(halves.shape))
     tails[distance[:, 0] == distance[:, -1]] = np.nan  # two values, equally often: folding leaves one
@@ -185,8 +184,8 @@ def _normal_scores(places: np.ndarray, ascending: np.ndarray) -> np.ndarray:
     """The normal scores of values in the order they had before they were sorted; equal values share their mean rank."""
     num_values = ascending.shape[-1]
     table = _score_table(num_values)
-    scores = np.empty_like(ascending)
-    scores.put(places, np.broadcast_to(table[::2], ascending.shape))
+    scores = np.empty(ascending.size)
+    scores[places] = table[::2]
 
     is_first = np.ones(ascending.shape, bool)  # of the values equal to it
     np.not_equal(ascending[:, 1:], ascending[:, :-1], out=is_first[:, 1:])
@@ -195,7 +194,7 @@ def _normal_scores(places: np.ndarray, ascending: np.ndarray) -> np.ndarray:
     starts = np.flatnonzero(is_first.take(tied))
     counts = np.diff(starts, append=len(tied))
     firsts = tied[starts] % num_values
-    scores.put(places.take(tied), np.repeat(table[2 * firsts + counts - 1], counts))
+    scores[places.take(tied)] = np.repeat(table[2 * firsts + counts - 1], counts)
     return scores
 
 
@@ -220,27 +219,31 @@ def _quantile(ascending: np.ndarray, probability: float) -> np.ndarray:
 
 
 def _by_block(
-    statistic: Callable[[np.ndarray], np.ndarray],
-    x: ArrayLike,
-    result_shape: tuple[int, ...] = (),
-    min_draws: int = MIN_DRAWS,
+    statistic: Callable[[np.ndarray], np.ndarray], x: ArrayLike, if_a_chain_is_stuck: float = np.nan
 ) -> np.ndarray:
-    """The statistic of every trailing element, (..., *result_shape), with bounded memory."""
+    """The statistic of every trailing element, with bounded memory."""
     x = _chains(x)
     (num_chains, num_draws), trailing = x.shape[:2], x.shape[2:]
     columns = x.reshape(num_chains, num_draws, math.prod(trailing))
-    result = np.full((columns.shape[-1], *result_shape), np.nan)
-    if num_draws >= min_draws:
-        block = max(BLOCK_VALUES // (num_chains * num_draws), 1)
-        for start in range(0, len(result), block):
-            part = columns[..., start : start + block]
-            draws = np.ascontiguousarray(np.moveaxis(part, -1, 0), dtype=np.float64)
-            low, high = draws.min((-2, -1)), draws.max((-2, -1))
-            usable = np.isfinite(low) & np.isfinite(high) & (low < high)
-            # chains that never move have no variance, and their R-hat divides by it
+    result = np.full(columns.shape[-1], np.nan)
+    if num_draws < MIN_DRAWS:
+        return result.reshape(trailing)
+    block = max(BLOCK_VALUES // (num_chains * num_draws), 1)
+    for start in range(0, len(result), block):
+        part = columns[..., start : start + block]
+        draws = np.ascontiguousarray(np.moveaxis(part, -1, 0), dtype=np.float64)
+        low, high = draws.min(-1), draws.max(-1)  # (column, chain)
+        is_finite = np.isfinite(low).all(-1) & np.isfinite(high).all(-1)
+        is_constant = low.min(-1) == high.max(-1)
+        is_stuck = (low == high).any(-1)
+        usable = is_finite & ~is_stuck
+        value = result[start : start + block]
+        value[is_finite & is_stuck & ~is_constant] = if_a_chain_is_stuck
+        if usable.any():
+            # a tail may hold no draw, and halves of chains may not move: 0 / 0 is nan, which is meant
             with np.errstate(divide="ignore", invalid="ignore"):
-                result[start : start + block][usable] = statistic(draws if usable.all() else draws[usable])
-    return result.reshape((*trailing, *result_shape))
+                value[usable] = statistic(draws if usable.all() else draws[usable])
+    return result.reshape(trailing)
 
 
 def _chains(x: ArrayLike) -> np.ndarray:

@@ -37,15 +37,15 @@ class Rows:
             self._stretches = [jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=1), *self._stretches)]
         return self._stretches[0]
 
-    def since(self, first: int) -> Any:
-        return jax.tree.map(lambda leaf: leaf[:, first:], self.joined())
+    def between(self, first: int, end: int) -> Any:
+        return jax.tree.map(lambda leaf: leaf[:, first:end], self.joined())
 
 
 class Checkpoint:
     """One stage's folder; with `folder=None` nothing is written and nothing is found."""
 
     def __init__(self, folder: Path | None, stage: tuple[str, ...]) -> None:
-        self._folder = None if folder is None else folder.joinpath("stages", *stage)
+        self._folder: Any = None if folder is None else folder.joinpath("stages", *stage)
         self._files: list[ArrayFile] = []
         self._saved_rows = 0
         self._written_at = time.monotonic()
@@ -57,11 +57,12 @@ class Checkpoint:
     def is_due(self) -> bool:
         return self._folder is not None and time.monotonic() - self._written_at > self._interval
 
-    def write(self, state: Any, kept: Rows, infos: Rows, num_rows: int, is_finished: bool) -> None:
-        if self._folder is None:
+    def write(self, state: Any, count: int, kept: Rows, infos: Rows, num_rows: int, is_finished: bool) -> None:
+        """The state after `count` rows of `num_rows`, and those rows."""
+        if self._folder is None or count == 0:
             return
         began = time.monotonic()
-        rows = jax.tree.leaves(kept.since(self._saved_rows))
+        rows = jax.tree.leaves(kept.between(self._saved_rows, count))
         if not self._files:
             self._files = [
                 ArrayFile(self._folder / "kept" / str(i), (row.shape[0], num_rows, *row.shape[2:]), row.dtype)
@@ -69,10 +70,10 @@ class Checkpoint:
             ]
         for file, row in zip(self._files, rows):
             file.write(row, first=self._saved_rows)
-        self._saved_rows = kept.count
+        self._saved_rows = count
         arrays = {f"state{i}": leaf for i, leaf in enumerate(jax.tree.leaves(state))}
-        arrays |= {f"info{i}": leaf for i, leaf in enumerate(jax.tree.leaves(infos.joined()))}
-        write_arrays(self._folder / "state.npz", arrays | {"count": np.array([infos.count, is_finished])})
+        arrays |= {f"info{i}": leaf for i, leaf in enumerate(jax.tree.leaves(infos.between(0, count)))}
+        write_arrays(self._folder / "state.npz", arrays | {"count": np.array([count, is_finished])})
         self._written_at = time.monotonic()
         self._interval = max(CHECKPOINT_SECONDS, (self._written_at - began) / CHECKPOINT_SHARE)
 
@@ -82,11 +83,10 @@ class Checkpoint:
         count, is_finished = arrays["count"]
         state = self._tree("state", state_like, arrays)
         kept, infos = Rows(), Rows()
-        if count:
-            infos.append(self._tree("info", info_like, arrays), int(count))
-            treedef = jax.tree.structure(kept_like)
-            self._files = [ArrayFile(self._folder / "kept" / str(i)) for i in range(treedef.num_leaves)]
-            kept.append(treedef.unflatten(file.read(int(count)) for file in self._files), int(count))
+        infos.append(self._tree("info", info_like, arrays), int(count))
+        treedef = jax.tree.structure(kept_like)
+        self._files = [ArrayFile(self._folder / "kept" / str(i)) for i in range(treedef.num_leaves)]
+        kept.append(treedef.unflatten(file.read(int(count)) for file in self._files), int(count))
         self._saved_rows = int(count)
         return state, kept, infos, bool(is_finished)
 

@@ -98,7 +98,7 @@ class Run:
         """
         num_rows = num_steps // thinning
         num_chains = tree.length(starts)
-        layout = layouts.choose(num_chains, self._root._recorded_layout)
+        layout: Any = layouts.choose(num_chains, self._root._recorded_layout)
         self._record(layout.name, num_chains)
         keys = jax.random.key_data(jax.random.split(key, num_chains))
         data = layout.share(data)
@@ -113,35 +113,38 @@ class Run:
             chains = layout.split((keys, state))
             self._count_gradients(infos.joined())
         if is_finished:
-            return Trace(layout.join(chains)[1], kept.joined(), infos.joined(), infos.count)
+            return Trace(_state(layout, chains), kept.joined(), infos.joined(), infos.count)
 
-        chunk = _chunk(kernel, keep, thinning, _capacity(kept_like, num_rows))
+        capacity = _capacity(kept_like, num_rows)
+        chunk = _chunk(kernel, keep, thinning, capacity)
         layout.compile(chunk, chains, data, 0, 0)
         pace, began, count_before = 1, time.monotonic(), infos.count
         is_done = is_late = False
+        here = chains, infos.count  # replaced as one: an interrupt never sees a state without its rows
         try:
             while not (is_done or is_late):
-                count = min(pace, _capacity(kept_like, num_rows), num_rows - infos.count)
+                chains, first = here
+                count = min(pace, capacity, num_rows - first)
                 chunk_began = time.monotonic()
-                chains, rows, info = layout.unzip(layout.apply(chunk, chains, data, infos.count, count))
-                elapsed = time.monotonic() - chunk_began
-                pace = max(1, int(count * min(8.0, CHUNK_SECONDS / elapsed)))
+                chains, rows, info = layout.unzip(layout.apply(chunk, chains, data, first, count))
+                pace = max(1, int(count * min(8.0, CHUNK_SECONDS / (time.monotonic() - chunk_began))))
 
                 rows, info = jax.tree.map(lambda leaf: leaf[:, :count], (layout.join(rows), layout.join(info)))
-                self._check_finite(info, infos.count * thinning)
+                self._check_finite(info, first * thinning)
                 kept.append(rows, count)
                 infos.append(info, count)
+                here = chains, infos.count
                 self._count_gradients(info)
                 self._show(info, infos.count, num_rows, (infos.count - count_before) / (time.monotonic() - began))
                 is_done = infos.count == num_rows or is_over(jax.tree.map(lambda leaf: leaf[:, -1], info))
                 is_late = self._deadline is not None and time.monotonic() > self._deadline
                 if checkpoint.is_due() and not is_done:
-                    checkpoint.write(layout.join(chains)[1], kept, infos, num_rows, is_finished=False)
+                    checkpoint.write(_state(layout, here[0]), here[1], kept, infos, num_rows, is_finished=False)
         except KeyboardInterrupt:
-            checkpoint.write(layout.join(chains)[1], kept, infos, num_rows, is_finished=False)
+            checkpoint.write(_state(layout, here[0]), here[1], kept, infos, num_rows, is_finished=False)
             raise
-        state = layout.join(chains)[1]
-        checkpoint.write(state, kept, infos, num_rows, is_finished=is_done or final_when_late)
+        state = _state(layout, chains)
+        checkpoint.write(state, infos.count, kept, infos, num_rows, is_finished=is_done or final_when_late)
         self._root.is_whole &= is_done
         return Trace(state, kept.joined(), infos.joined(), infos.count)
 
@@ -180,6 +183,10 @@ class Run:
 
     def _name(self) -> str:
         return " / ".join(self._path) or "fit"
+
+
+def _state(layout: Any, chains: Any) -> Any:
+    return layout.join(chains)[1]
 
 
 @lru_cache(maxsize=256)

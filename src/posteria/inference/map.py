@@ -1,6 +1,7 @@
 """The mode of the posterior, by gradient ascent on the log density."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple
@@ -123,6 +124,8 @@ def ascent(
 ) -> Kernel:
     import optax
 
+    to_position: Callable
+    to_params: Callable
     if optimizer is None:  # one flat vector: an update of many leaves costs more than a small network's gradient
         to_position, to_params = tree.ravel, tree.unraveller(target.structs)
         optimizer = optax.adam(optax.cosine_decay_schedule(learning_rate, num_epochs * steps_per_epoch))

@@ -80,7 +80,7 @@ def run_chains(
 ) -> Draws | DrawsPosterior:
     """Warm up and draw: `num_chains` chains of `num_draws`, each kept after `thinning` steps."""
     key_start, key_warmup, key_draws = jax.random.split(key, 3)
-    bare = target.without_data()
+    bare: Any = target.without_data()
     flat = coordinates(bare)
     starts = find_starts(key_start, target, start if start is not None else method.start, method.num_chains, run)
     check_starts(target, starts)
@@ -109,7 +109,7 @@ def run_chains(
     return draws if isinstance(target, Density) else DrawsPosterior(bare, draws)
 
 
-def find_starts(key: jax.Array, target: Target | Density, start: Any, num: int, run: Run) -> tree.Params:
+def find_starts(key: jax.Array, target: Any, start: Any, num: int, run: Run) -> tree.Params:
     """`num` starting points: "prior", "map", a fitted posterior, or weights (with or without a chain axis)."""
     if isinstance(start, str) and start == "prior":
         return tree.stack([target.sample_prior(k) for k in jax.random.split(key, num)])

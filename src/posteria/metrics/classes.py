@@ -1,4 +1,4 @@
-"""Scores of class probabilities. `probs` is (n, classes), `y` is (n,) integer labels; all results are plain fractions."""
+"""Scores of class probabilities: `probs` is (n, classes), `y` is (n,) integer labels."""
 
 from typing import Literal
 
@@ -10,7 +10,7 @@ from posteria.metrics import checks
 
 
 def accuracy(probs: ArrayLike, y: ArrayLike) -> float:
-    """Fraction of points whose most probable class is the true one, 0 to 1; of equally probable classes the first counts."""
+    """Fraction of points whose most probable class (the first of equals) is the true one, 0 to 1."""
     probs = checks.probabilities("probs", probs)
     return float((probs.argmax(1) == checks.labels(y, probs)).mean())
 
@@ -53,7 +53,7 @@ def _inner_edges(confidence: np.ndarray, bins: int, mode: str) -> np.ndarray:
 
 
 def auroc(scores_in: ArrayLike, scores_out: ArrayLike) -> float:
-    """Probability that an out-of-distribution point scores higher than an in-distribution one, ties counting half, 0 to 1.
+    """Probability that an out-of-distribution point scores higher than an in-distribution one, ties half, 0 to 1.
 
     A larger score means "more foreign" (entropy, mutual information, variance); 0.5 is chance. The area under the ROC
     curve, as the Mann-Whitney statistic. Both are one-dimensional, of any lengths.

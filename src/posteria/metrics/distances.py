@@ -1,4 +1,4 @@
-"""How far two predictive distributions are apart: for classes a mean over points, for real values one number a point."""
+"""How far two predictive distributions are apart: for classes a mean over points, for real values one value a point."""
 
 from typing import Literal
 
@@ -51,10 +51,10 @@ def wasserstein(quantiles_a: ArrayLike, quantiles_b: ArrayLike, order: Literal[1
 
 
 def wasserstein_1_from_cdf(cdf_a: ArrayLike, cdf_b: ArrayLike, grid: ArrayLike) -> np.ndarray:
-    """Wasserstein-1 distance of each point's two distributions, in the units of y: the integral of |F_a - F_b|, (n, ...).
+    """Wasserstein-1 distance of each point's two distributions, in the units of y, (n, ...).
 
-    cdfs are (grid, n, ...), evaluated at grid, which is (grid,) for all points or shaped as the cdfs; by the trapezoidal
-    rule. The grid must reach where both have (nearly) ended.
+    The integral of |F_a - F_b| by the trapezoidal rule. cdfs are (grid, n, ...), evaluated at grid, which is (grid,)
+    for all points or shaped as the cdfs; it must reach where both have (nearly) ended.
     """
     cdf_a, cdf_b, grid = checks.numbers("cdf_a", cdf_a), checks.numbers("cdf_b", cdf_b), checks.numbers("grid", grid)
     checks.same_shape("cdf_a", cdf_a, "cdf_b", cdf_b)

@@ -32,9 +32,10 @@ def width(lower: ArrayLike, upper: ArrayLike) -> float:
 
 
 def crps_gaussian_mixture(means: ArrayLike, stds: ArrayLike, y: ArrayLike, weights: ArrayLike | None = None) -> float:
-    """Continuous ranked probability score of a mixture of Gaussians, in closed form, in the units of y. Grimit et al. 2006.
+    """Continuous ranked probability score of a mixture of Gaussians, in the units of y. Grimit et al. 2006.
 
-    means and stds are (draw, *y.shape), weights (draw,) or None for equal ones. With A(m, s) = E|N(m, s^2)| it is
+    means and stds are (draw, *y.shape), weights (draw,) or None for equal ones. In closed form, with
+    A(m, s) = E|N(m, s^2)|, it is
     sum_i w_i A(y - mean_i, std_i) - 1/2 sum_ij w_i w_j A(mean_i - mean_j, sqrt(std_i^2 + std_j^2)):
     the time grows with the square of the number of draws, the memory does not.
     """

@@ -110,13 +110,13 @@ class Gaussian:
         return outputs + self.noise_std(own) * jax.random.normal(key, outputs.shape, outputs.dtype)
 
     def moments(self, own: Params, outputs: jax.Array) -> tuple[jax.Array, jax.Array]:
-        return outputs, jnp.broadcast_to(self.noise_std(own) ** 2, outputs.shape)
+        return outputs, self.noise_std(own) ** 2 * jnp.ones_like(outputs)
 
     def cdf(self, own: Params, outputs: jax.Array, y: jax.Array) -> jax.Array:
         return special.ndtr(_residual(y, outputs) / self.noise_std(own))
 
     def output_hessian(self, own: Params, outputs: jax.Array, y: jax.Array | None = None) -> jax.Array:
-        return _diagonal(jnp.broadcast_to(self.noise_std(own) ** -2, outputs.shape))
+        return _diagonal(self.noise_std(own) ** -2 * jnp.ones_like(outputs))
 
 
 @dataclass(frozen=True)
@@ -195,14 +195,14 @@ class StudentT:
     def moments(self, own: Params, outputs: jax.Array) -> tuple[jax.Array, jax.Array]:
         mean = outputs if self.df > 1 else jnp.full_like(outputs, jnp.nan)
         unit_variance = self.df / (self.df - 2) if self.df > 2 else math.inf if self.df > 1 else math.nan
-        return mean, jnp.broadcast_to(unit_variance * jnp.exp(2 * _log_scale(self.scale, own)), outputs.shape)
+        return mean, unit_variance * jnp.exp(2 * _log_scale(self.scale, own)) * jnp.ones_like(outputs)
 
     def cdf(self, own: Params, outputs: jax.Array, y: jax.Array) -> jax.Array:
         return _student_t_cdf(_residual(y, outputs) * jnp.exp(-_log_scale(self.scale, own)), self.df)
 
     def output_hessian(self, own: Params, outputs: jax.Array, y: jax.Array | None = None) -> jax.Array:
         information = (self.df + 1) / (self.df + 3) * jnp.exp(-2 * _log_scale(self.scale, own))
-        return _diagonal(jnp.broadcast_to(information, outputs.shape))
+        return _diagonal(information * jnp.ones_like(outputs))
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from posteria import tree
 from posteria.errors import NetworkError, SettingError
 from posteria.models.likelihoods import Gaussian, Likelihood
 from posteria.models.priors import FanIn, Leaf, Prior, as_prior
-from posteria.network import Network, as_batch_of_one, network
+from posteria.networks import Network, as_batch_of_one, network
 from posteria.random import as_key
 from posteria.trace import linear
 
@@ -99,8 +99,11 @@ def _leaves(network: Network, spec: InputSpec | None) -> tuple[Leaf, ...]:
     found = {} if spec is None else linear.find(network.apply, structs, spec.zeros())
 
     def fan_in(path: str, shape: tuple[int, ...]) -> int | None:
-        uses = found[path].uses if path in found else ()
-        return uses[0].fan_in if uses else _fan_in_by_shape(shape)
+        leaf = found.get(path)
+        if leaf is not None and leaf.uses:
+            return leaf.uses[0].fan_in
+        is_table = leaf is not None and "gather" in (leaf.reason or "")  # looked up, not summed
+        return None if is_table else _fan_in_by_shape(shape)
 
     return tuple(
         Leaf(path, leaf.shape, leaf.dtype, fan_in(path, leaf.shape))

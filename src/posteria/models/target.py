@@ -12,7 +12,7 @@ from posteria import tree
 from posteria.data.arrays import check_same_length, check_x, num_rows, rows
 from posteria.errors import DensityError, NetworkError, SettingError
 from posteria.models.model import InputSpec, Model, network_structs
-from posteria.network import Network, check_is_function_of_one_datum
+from posteria.networks import Network, check_is_function_of_one_datum
 
 Params = tree.Params  # {"network": ..., "likelihood": ...}
 
@@ -209,9 +209,7 @@ class Density:
 
 def check_starts(target: Target | Density, starts: Params) -> None:
     """Refuse starts whose density is not finite, before anything is compiled for them."""
-    log_densities = jax.jit(lambda starts, data: jax.lax.map(lambda p: target.log_density(p, data), starts))(
-        starts, target.data
-    )
+    log_densities = _log_densities(target.without_data())(starts, target.data)
     if not np.isfinite(log_densities).all():
         chain = int(np.flatnonzero(~np.isfinite(log_densities))[0])
         raise DensityError(
@@ -219,6 +217,11 @@ def check_starts(target: Target | Density, starts: Params) -> None:
             "a finite density at every start",
             "standardise x and y, check the likelihood's scale, or give another start",
         )
+
+
+@lru_cache(maxsize=64)
+def _log_densities(target: Target | Density) -> Callable:
+    return jax.jit(lambda starts, data: jax.lax.map(lambda params: target.log_density(params, data), starts))
 
 
 def _structs(model: Model, spec: InputSpec | None) -> Params:

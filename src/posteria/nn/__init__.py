@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Any
 
 from posteria.errors import SettingError
-from posteria.network import Network
+from posteria.networks import Network
 
 __all__ = ["build", "cnn_lstm", "lenet5", "lenet_300_100", "mlp", "parse", "resnet20_frn"]
 

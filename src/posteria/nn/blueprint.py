@@ -1,34 +1,86 @@
 """NNX modules that read their sizes off the input, as pure functions."""
 
+import math
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from flax import nnx
 
 from posteria import tree
-from posteria.network import Layout, as_batch_of_one
+from posteria.networks import Layout, as_batch_of_one
 
-Build = Callable[
-    [Any, nnx.Rngs], nnx.Module
-]  # from a datum (or its shapes alone) and keys; parameters are its only state
+
+class Normals:
+    """Initial weights as slices of one vector of standard normals: it compiles ten times faster than a draw a leaf.
+
+    Without the vector it hands out zeros and counts how many numbers are needed.
+    """
+
+    def __init__(self, numbers: jax.Array | None = None) -> None:
+        self.numbers, self.used = numbers, 0
+
+    def he(self, *shape: int) -> nnx.Param:
+        """Variance 2 / fan-in: keeps the scale through ReLU. He et al. 2015."""
+        return self.draw(math.sqrt(2 / math.prod(shape[:-1])), *shape)
+
+    def lecun(self, *shape: int) -> nnx.Param:
+        """Variance 1 / fan-in: keeps the scale through a linear layer. LeCun et al. 1998."""
+        return self.draw(math.sqrt(1 / math.prod(shape[:-1])), *shape)
+
+    def draw(self, std: float, *shape: int) -> nnx.Param:
+        start, self.used = self.used, self.used + math.prod(shape)
+        if self.numbers is None:
+            return nnx.Param(jnp.zeros(shape))
+        return nnx.Param(std * self.numbers[start : self.used].reshape(shape))
+
+
+Build = Callable[[Any, Normals], nnx.Module]  # from the shapes of one datum; the module's only state are parameters
+
+
+class Dense(nnx.Module):
+    def __init__(self, kernel: nnx.Param) -> None:
+        self.kernel = kernel
+        self.bias = nnx.Param(jnp.zeros(kernel.shape[-1]))
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return x @ self.kernel[...] + self.bias[...]
 
 
 def parameters(build: Build, key: jax.Array, x: Any) -> dict:
     """Fresh parameters for data like x."""
-    state = nnx.state(build(x, nnx.Rngs(key)))
-    return Layout.of(state).to_dict(state)
+    return _initialiser(build, *tree.signature(x))(key)
 
 
 def evaluate(build: Build, params: dict, x: Any) -> jax.Array:
-    graph, layout = _blueprint(build, *tree.signature(as_batch_of_one(x)))
+    graph, layout, _ = _blueprint(build, *tree.signature(as_batch_of_one(x)))
     return nnx.merge(graph, layout.from_dict(params))(x)
 
 
 @lru_cache(maxsize=128)
-def _blueprint(build: Build, treedef: Any, leaves: tuple) -> tuple[Any, Layout]:
-    """The module's graph and the layout of its parameters: shapes only, so that it may be made while tracing."""
-    x = treedef.unflatten(jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in leaves)
-    graph, state = nnx.split(nnx.eval_shape(lambda: build(x, nnx.Rngs(0))))
-    return graph, Layout.of(state)
+def _initialiser(build: Build, treedef: Any, leaves: tuple) -> Callable[[jax.Array], dict]:
+    _, layout, num_normals = _blueprint(build, treedef, leaves)
+
+    @jax.jit
+    def init(key: jax.Array) -> dict:
+        normals = Normals(jax.random.normal(key, (num_normals,)))
+        return layout.to_dict(nnx.state(build(_structs(treedef, leaves), normals)))
+
+    return init
+
+
+@lru_cache(maxsize=128)
+def _blueprint(build: Build, treedef: Any, leaves: tuple) -> tuple[Any, Layout, int]:
+    """The module's graph, the layout of its parameters, and how many normals they need.
+
+    Of shapes only, so that it may be made while tracing.
+    """
+    normals = Normals()
+    graph, state = nnx.split(nnx.eval_shape(lambda: build(_structs(treedef, leaves), normals)))
+    return graph, Layout.of(state), normals.used
+
+
+def _structs(treedef: Any, leaves: tuple) -> Any:
+    return treedef.unflatten(jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in leaves)

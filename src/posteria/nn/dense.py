@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import jax
 from flax import nnx
-from jax.nn.initializers import he_normal, lecun_normal
 
 from posteria.errors import NetworkError
+from posteria.nn.blueprint import Dense, Normals
 
 
 class MLP(nnx.Module):
@@ -17,17 +18,17 @@ class MLP(nnx.Module):
     def __init__(
         self,
         x: Any,
-        rngs: nnx.Rngs,
+        normals: Normals,
         hidden: tuple[int, ...],
         outputs: int,
         activation: str | Callable = "relu",
         inputs: int | None = None,
     ) -> None:
         self.activation = activation if callable(activation) else getattr(jax.nn, activation)
-        hidden_init = he_normal() if activation in ("relu", "swish") else lecun_normal()
-        inits = [hidden_init] * len(hidden) + [lecun_normal()]
-        sizes = zip((_num_features(x, inputs), *hidden), (*hidden, outputs), inits)
-        self.layers = nnx.List(nnx.Linear(i, o, kernel_init=init, rngs=rngs) for i, o, init in sizes)
+        hidden_kernel = normals.he if activation in ("relu", "swish") else normals.lecun
+        kernels = [*(hidden_kernel,) * len(hidden), normals.lecun]
+        sizes = (_num_features(x, inputs), *hidden, outputs)
+        self.layers = nnx.List(Dense(kernel(i, o)) for kernel, (i, o) in zip(kernels, pairwise(sizes)))
 
     def __call__(self, x: jax.Array) -> jax.Array:
         x = x.reshape(x.shape[0], -1)
@@ -37,14 +38,14 @@ class MLP(nnx.Module):
 
 
 class LeNet300100(MLP):
-    def __init__(self, x: Any, rngs: nnx.Rngs, outputs: int) -> None:
-        super().__init__(x, rngs, (300, 100), outputs)
+    def __init__(self, x: Any, normals: Normals, outputs: int) -> None:
+        super().__init__(x, normals, (300, 100), outputs)
 
 
 def _num_features(x: Any, inputs: int | None) -> int:
-    if x is None and inputs is None:
-        raise NetworkError("there is no x", "its number of features", "pass data, or mlp(..., inputs=...)")
     if x is None:
+        if inputs is None:
+            raise NetworkError("there is no x", "its number of features", "pass data, or mlp(..., inputs=...)")
         return inputs
     features = math.prod(x.shape[1:])
     if inputs not in (None, features):

@@ -6,17 +6,19 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jax.nn.initializers import he_normal, lecun_normal
 
 from posteria.errors import NetworkError
+from posteria.nn.blueprint import Dense, Normals
 from posteria.nn.convolution import convolution, max_pool
 
 FRN_EPSILON = 1e-6  # added to the mean square
 
 
 class Convolution(nnx.Module):
-    def __init__(self, window: int, inputs: int, outputs: int, rngs: nnx.Rngs, stride: int = 1, padding: str = "SAME"):
-        self.kernel = nnx.Param(he_normal()(rngs.params(), (window, window, inputs, outputs)))
+    def __init__(
+        self, window: int, inputs: int, outputs: int, normals: Normals, stride: int = 1, padding: str = "SAME"
+    ):
+        self.kernel = normals.he(window, window, inputs, outputs)
         self.bias = nnx.Param(jnp.zeros(outputs))
         self.strides, self.padding = (stride, stride), padding
 
@@ -25,17 +27,17 @@ class Convolution(nnx.Module):
 
 
 class LeNet5(nnx.Module):
-    def __init__(self, x: Any, rngs: nnx.Rngs, outputs: int) -> None:
+    def __init__(self, x: Any, normals: Normals, outputs: int) -> None:
         height, width, channels = _image_shape(x)
         if min(height, width) < 16:
             raise NetworkError(
                 f"images are {height} x {width}", "at least 16 x 16 for LeNet-5", "use mlp or resnet20_frn"
             )
         flat = 50 * _after_pooling(height) * _after_pooling(width)
-        self.first = Convolution(5, channels, 20, rngs, padding="VALID")
-        self.second = Convolution(5, 20, 50, rngs, padding="VALID")
-        self.hidden = nnx.Linear(flat, 500, kernel_init=he_normal(), rngs=rngs)
-        self.last = nnx.Linear(500, outputs, kernel_init=lecun_normal(), rngs=rngs)
+        self.first = Convolution(5, channels, 20, normals, padding="VALID")
+        self.second = Convolution(5, 20, 50, normals, padding="VALID")
+        self.hidden = Dense(normals.he(flat, 500))
+        self.last = Dense(normals.lecun(500, outputs))
 
     def __call__(self, x: jax.Array) -> jax.Array:
         x = x[..., None] if x.ndim == 3 else x
@@ -64,8 +66,8 @@ class FilterResponseNorm(nnx.Module):
 
 
 class NormedConvolution(nnx.Module):
-    def __init__(self, window: int, inputs: int, outputs: int, rngs: nnx.Rngs, stride: int = 1) -> None:
-        self.convolution = Convolution(window, inputs, outputs, rngs, stride)
+    def __init__(self, window: int, inputs: int, outputs: int, normals: Normals, stride: int = 1) -> None:
+        self.convolution = Convolution(window, inputs, outputs, normals, stride)
         self.norm = FilterResponseNorm(outputs)
 
     def __call__(self, x: jax.Array) -> jax.Array:
@@ -73,12 +75,12 @@ class NormedConvolution(nnx.Module):
 
 
 class ResidualBlock(nnx.Module):
-    def __init__(self, inputs: int, outputs: int, rngs: nnx.Rngs) -> None:
+    def __init__(self, inputs: int, outputs: int, normals: Normals) -> None:
         is_new_stage = inputs != outputs
         stride = 2 if is_new_stage else 1
-        self.first = NormedConvolution(3, inputs, outputs, rngs, stride)
-        self.second = NormedConvolution(3, outputs, outputs, rngs)
-        self.shortcut = NormedConvolution(1, inputs, outputs, rngs, stride) if is_new_stage else None
+        self.first = NormedConvolution(3, inputs, outputs, normals, stride)
+        self.second = NormedConvolution(3, outputs, outputs, normals)
+        self.shortcut = NormedConvolution(1, inputs, outputs, normals, stride) if is_new_stage else None
 
     def __call__(self, x: jax.Array) -> jax.Array:
         y = self.second(jax.nn.swish(self.first(x)))
@@ -86,11 +88,11 @@ class ResidualBlock(nnx.Module):
 
 
 class ResNet20FRN(nnx.Module):
-    def __init__(self, x: Any, rngs: nnx.Rngs, outputs: int, width: int) -> None:
-        self.stem = NormedConvolution(3, _image_shape(x)[-1], width, rngs)
+    def __init__(self, x: Any, normals: Normals, outputs: int, width: int) -> None:
+        self.stem = NormedConvolution(3, _image_shape(x)[-1], width, normals)
         sizes = [width] * 4 + [2 * width] * 3 + [4 * width] * 3
-        self.blocks = nnx.List(ResidualBlock(i, o, rngs) for i, o in pairwise(sizes))
-        self.last = nnx.Linear(4 * width, outputs, kernel_init=he_normal(), rngs=rngs)
+        self.blocks = nnx.List(ResidualBlock(i, o, normals) for i, o in pairwise(sizes))
+        self.last = Dense(normals.he(4 * width, outputs))
 
     def __call__(self, x: jax.Array) -> jax.Array:
         x = x[..., None] if x.ndim == 3 else x

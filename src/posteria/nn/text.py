@@ -5,9 +5,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jax.nn.initializers import he_normal, lecun_normal, truncated_normal
 
 from posteria.errors import NetworkError
+from posteria.nn.blueprint import Dense, Normals
 from posteria.nn.convolution import convolution, max_pool
 
 FORGET_BIAS = 1.0  # added to the forget gate, so that memory is kept at first
@@ -17,7 +17,7 @@ class CNNLSTM(nnx.Module):
     def __init__(
         self,
         x: Any,
-        rngs: nnx.Rngs,
+        normals: Normals,
         vocabulary: int,
         outputs: int,
         embedding: int,
@@ -27,11 +27,11 @@ class CNNLSTM(nnx.Module):
         cells: int,
     ) -> None:
         del x  # all sizes are settings
-        self.embedding = nnx.Param(truncated_normal(1.0)(rngs.params(), (vocabulary, embedding)))
-        self.kernel = nnx.Param(he_normal()(rngs.params(), (kernel, embedding, filters)))
+        self.embedding = normals.draw(1.0, vocabulary, embedding)
+        self.kernel = normals.he(kernel, embedding, filters)
         self.bias = nnx.Param(jnp.zeros(filters))
-        self.lstm = LSTM(filters, cells, rngs)
-        self.last = nnx.Linear(cells, outputs, kernel_init=lecun_normal(), rngs=rngs)
+        self.lstm = LSTM(filters, cells, normals)
+        self.last = Dense(normals.lecun(cells, outputs))
         self.window, self.pool = kernel, pool
 
     def __call__(self, x: jax.Array | dict[str, jax.Array]) -> jax.Array:
@@ -64,10 +64,10 @@ class CNNLSTM(nnx.Module):
 class LSTM(nnx.Module):
     """The last hidden state of one layer, from zero. Hochreiter & Schmidhuber 1997, with forget gates."""
 
-    def __init__(self, inputs: int, cells: int, rngs: nnx.Rngs) -> None:
-        init = truncated_normal((inputs + cells) ** -0.5)
-        self.kernel = nnx.Param(init(rngs.params(), (inputs, 4 * cells)))
-        self.recurrent_kernel = nnx.Param(init(rngs.params(), (cells, 4 * cells)))
+    def __init__(self, inputs: int, cells: int, normals: Normals) -> None:
+        std = (inputs + cells) ** -0.5
+        self.kernel = normals.draw(std, inputs, 4 * cells)
+        self.recurrent_kernel = normals.draw(std, cells, 4 * cells)
         self.bias = nnx.Param(jnp.zeros(4 * cells))
         self.cells = cells
 

@@ -37,7 +37,7 @@ class Posterior(ABC):
         return PREDICT_DRAWS
 
     @abstractmethod
-    def draws(self, key: jax.Array | None, x: Any, num_draws: int | None) -> tuple[jax.Array, Any]:
+    def draws(self, key: jax.Array, x: Any, num_draws: int) -> tuple[jax.Array, Any]:
         """Outputs (draw, batch, output), and the likelihood's own parameters with a leading draw axis."""
 
     @abstractmethod

@@ -1,5 +1,6 @@
 """Have the chains converged? Numbers, and a verdict in plain words."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -84,11 +85,11 @@ class Diagnosis:
         return "\n".join(lines)
 
 
-def _worst(values: np.ndarray, reduce: np.ufunc) -> float:
+def _worst(values: np.ndarray, reduce: Callable) -> float:
     return float("nan") if np.isnan(values).all() else float(reduce(values))
 
 
-def diagnose(values: np.ndarray, info: dict[str, np.ndarray], space: str, notes: list[str] = ()) -> Diagnosis:
+def diagnose(values: np.ndarray, info: dict[str, np.ndarray], space: str, notes: Sequence[str] = ()) -> Diagnosis:
     """Judge chains of values (chain, draw, ...)."""
     flat = values.reshape(*values.shape[:2], -1)
     return Diagnosis(

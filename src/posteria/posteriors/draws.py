@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import ArrayLike
 
 from posteria import tree
 from posteria.posteriors.diagnosis import Diagnosis, diagnose
@@ -17,7 +18,7 @@ from posteria.random import as_key
 class Draws:
     """Chains over a pytree: `flat` is (chain, draw, size), `info` has (chain, draw) arrays by name."""
 
-    def __init__(self, structs: tree.Params, flat: np.ndarray, info: dict[str, np.ndarray]) -> None:
+    def __init__(self, structs: tree.Params, flat: ArrayLike, info: dict[str, np.ndarray]) -> None:
         self.structs = structs
         self.flat = np.asarray(flat)
         self.info = info
@@ -80,7 +81,7 @@ class DrawsPosterior(Posterior):
         """All stored weights, in the network's own tree, with leaves (chain, draw, ...)."""
         return self.stored.params["network"]
 
-    def draws(self, key: jax.Array | None, x: Any, num_draws: int | None) -> tuple[jax.Array, Any]:
+    def draws(self, key: jax.Array, x: Any, num_draws: int) -> tuple[jax.Array, Any]:
         is_all = num_draws is None or num_draws == self.num_draws
         flat = self._all_rows() if is_all else self.stored.pick(key, num_draws)
         return forward(self.target)(flat, x)

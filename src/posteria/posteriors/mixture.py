@@ -26,7 +26,7 @@ class MixturePosterior(Posterior):
     def num_draws(self) -> int:
         return len(self.members) * min(member.num_draws for member in self.members)
 
-    def draws(self, key: jax.Array | None, x: Any, num_draws: int | None) -> tuple[jax.Array, Any]:
+    def draws(self, key: jax.Array, x: Any, num_draws: int) -> tuple[jax.Array, Any]:
         parts = [member.draws(k, x, num) for member, k, num in self._shares(key, num_draws or self.num_draws)]
         return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
 
@@ -46,7 +46,8 @@ class MixturePosterior(Posterior):
         return [(member, k, share) for member, k, share in zip(self.members, keys, shares) if share]
 
     def state(self) -> tuple[dict, dict[str, np.ndarray]]:
-        settings, arrays = [], {}
+        settings: list[dict] = []
+        arrays: dict[str, np.ndarray] = {}
         for i, member in enumerate(self.members):
             own_settings, own_arrays = member.state()
             settings.append({"kind": member.kind, "settings": own_settings, "arrays": list(own_arrays)})

@@ -31,7 +31,7 @@ class Predictive:
     """
 
     def __init__(self, likelihood: Likelihood, forward: Callable, x: Any, num_draws: int, num_outputs: int) -> None:
-        self._likelihood = likelihood
+        self._likelihood: Any = likelihood  # its capabilities are found by their presence
         self._forward = forward  # block of x -> (outputs (draw, block, output), own with a leading draw axis)
         self._x = x
         self._num_draws = num_draws
@@ -156,7 +156,7 @@ class Predictive:
 
 
 @lru_cache(maxsize=256)
-def _compiled(statistic: Callable, likelihood: Likelihood) -> Callable:
+def _compiled(statistic: Callable, likelihood: Any) -> Callable:
     return jax.jit(lambda *args: statistic(likelihood, *args))
 
 
@@ -169,7 +169,7 @@ def _moments(likelihood: Likelihood, own: Any, outputs: jax.Array, y: None) -> t
     return means.mean(0), variances.mean(0), means.var(0)
 
 
-def _entropies(likelihood: Likelihood, own: Any, outputs: jax.Array, y: None) -> tuple:
+def _entropies(likelihood: Any, own: Any, outputs: jax.Array, y: None) -> tuple:
     probs = _over_draws(likelihood.probs, own, outputs)  # (draw, block, class)
     return probs.mean(0), _entropy(probs).mean(0)
 
@@ -183,7 +183,7 @@ def _log_prob(likelihood: Likelihood, own: Any, outputs: jax.Array, y: jax.Array
     return logsumexp(log_probs, axis=0) - jnp.log(len(log_probs))
 
 
-def _cdf(likelihood: Likelihood, own: Any, outputs: jax.Array, y: jax.Array) -> jax.Array:
+def _cdf(likelihood: Any, own: Any, outputs: jax.Array, y: jax.Array) -> jax.Array:
     return _over_draws(lambda own, outputs: likelihood.cdf(own, outputs, y), own, outputs).mean(0)
 
 

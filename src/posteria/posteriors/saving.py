@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from posteria import network as networks
+from posteria import networks
 from posteria.errors import StoreError
 from posteria.models import likelihoods, priors
 from posteria.models.model import Model

@@ -55,7 +55,9 @@ def write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
     """Small arrays as one npz file; dtypes that NumPy does not know travel as raw bytes with their name."""
     dtypes = {name: np.asarray(array).dtype.name for name, array in arrays.items()}
     shapes = {name: np.shape(array) for name, array in arrays.items()}
-    raw = {name: np.ascontiguousarray(array).reshape(-1).view(np.uint8) for name, array in arrays.items()}
+    raw: dict[str, Any] = {
+        name: np.ascontiguousarray(array).reshape(-1).view(np.uint8) for name, array in arrays.items()
+    }
     header = np.frombuffer(json.dumps({"dtypes": dtypes, "shapes": shapes}).encode(), np.uint8)
     buffer = io.BytesIO()
     np.savez(buffer, **raw, __header__=header)

@@ -12,7 +12,7 @@ derivative rule of its own cannot be replaced: a leaf used there is not found.
 import dataclasses
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
@@ -169,7 +169,7 @@ class _Walk:
         self._not_found((v for v in outputs if isinstance(v, Form)), "returned as an output")
         return plain(outputs)
 
-    def evaluate(self, jaxpr: core.Jaxpr, consts: list, args: list) -> list:
+    def evaluate(self, jaxpr: core.Jaxpr, consts: Sequence, args: Sequence) -> list:
         env = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *args]))
 
         def read(atom):
@@ -212,7 +212,7 @@ class _Walk:
             self.uses[weight.path].append(
                 Use(linear.kind, tuple(sorted(contracted)), fan_in, self.repeats * linear.num_positions)
             )
-            if weight.path in self.found:
+            if self.rule is not None and weight.path in self.found:
                 operation = Operation(
                     path=weight.path,
                     use=len(self.uses[weight.path]) - 1,
@@ -290,7 +290,7 @@ def _trace_datum(apply: Apply, params: tree.Params, datum: Any) -> tuple[core.Cl
 
 
 def _shapes(variables: list[core.Var]) -> list[jax.ShapeDtypeStruct]:
-    avals = [v.aval for v in variables]
+    avals: list[Any] = [v.aval for v in variables]
     return [jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=getattr(a, "weak_type", False)) for a in avals]
 
 

@@ -55,14 +55,18 @@ def array_in_place(value: Any, array: jax.Array) -> Any:
     return dataclasses.replace(value, value=array) if isinstance(value, Form) else array
 
 
+def shape_of(atom: Any) -> tuple[int, ...]:
+    return atom.aval.shape
+
+
 def keeps_elements(eqn: core.JaxprEqn) -> bool:
     """Whether the equation moves its one operand's elements about, each to one place."""
-    return eqn.primitive in LAYOUT and math.prod(eqn.outvars[0].aval.shape) == math.prod(eqn.invars[0].aval.shape)
+    return eqn.primitive in LAYOUT and math.prod(shape_of(eqn.outvars[0])) == math.prod(shape_of(eqn.invars[0]))
 
 
 def _moved(origins: tuple[frozenset[int], ...], eqn: core.JaxprEqn) -> tuple[frozenset[int], ...]:
     """The leaf's dims on each axis after a change of layout."""
-    shape, params = eqn.outvars[0].aval.shape, eqn.params
+    shape, params = shape_of(eqn.outvars[0]), eqn.params
     if eqn.primitive is prim.transpose_p:
         return tuple(origins[axis] for axis in params["permutation"])
     if eqn.primitive is prim.squeeze_p:
@@ -71,7 +75,7 @@ def _moved(origins: tuple[frozenset[int], ...], eqn: core.JaxprEqn) -> tuple[fro
         where = list(params["broadcast_dimensions"])
         return tuple(origins[where.index(axis)] if axis in where else frozenset() for axis in range(len(shape)))
     if eqn.primitive is prim.reshape_p:
-        return _reshaped(origins, eqn.invars[0].aval.shape, shape)
+        return _reshaped(origins, shape_of(eqn.invars[0]), shape)
     return origins
 
 
@@ -106,7 +110,7 @@ class Linear:
 
 
 def linear_operation(eqn: core.JaxprEqn, values: list) -> Linear | None:
-    kind, shapes = eqn.primitive.name, [v.aval.shape for v in eqn.invars]
+    kind, shapes = eqn.primitive.name, [shape_of(v) for v in eqn.invars]
     if eqn.primitive is prim.dot_general_p:
         weight = 1 if isinstance(values[1], Form) else 0
         contracted, matched = eqn.params["dimension_numbers"]
@@ -122,7 +126,7 @@ def linear_operation(eqn: core.JaxprEqn, values: list) -> Linear | None:
         if eqn.params["batch_group_count"] != 1:
             return None
         (batch, channels, *space), (_, *summed), (_, out, *_) = eqn.params["dimension_numbers"]
-        y_shape = eqn.outvars[0].aval.shape
+        y_shape = shape_of(eqn.outvars[0])
         times = math.prod(y_shape) // y_shape[out]
         op = partial(convolve, eqn)
         return Linear(kind, op, 1, tuple(summed), (channels,), (batch, *space), times)
@@ -134,7 +138,7 @@ def convolve(eqn: core.JaxprEqn, x: jax.Array, kernel: jax.Array) -> jax.Array:
     p = eqn.params
     is_plain = p["batch_group_count"] == 1 and set(p["lhs_dilation"]) <= {1}
     keeps_type = p["preferred_element_type"] in (None, x.dtype)
-    if not (prefers_slices() and is_plain and keeps_type and math.prod(eqn.outvars[0].aval.shape)):
+    if not (prefers_slices() and is_plain and keeps_type and math.prod(shape_of(eqn.outvars[0]))):
         return eqn.primitive.bind(x, kernel, **p)
     lhs, rhs, out = ((*spec[:1], *spec[2:], spec[1]) for spec in p["dimension_numbers"])  # channels last
     kernel_axes = (*rhs[1:-1], rhs[-1], rhs[0])

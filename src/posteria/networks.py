@@ -108,16 +108,17 @@ def _from_nnx(module: Any, build: Callable | None = None) -> Network:
     graph, weights, frozen = _copied(nnx.split(module, is_parameter, ...))
     layout = Layout.of(weights)
 
-    def init(key: jax.Array, x: Any = None) -> Params:
-        del x
-        return layout.to_dict(nnx.state(build(key), is_parameter))
-
     def apply(params: Params, x: Any) -> jax.Array:
         # copy: a layer that writes to its statistics writes to the copy, which is thrown away
         return nnx.merge(graph, layout.from_dict(params), frozen, copy=True)(x)
 
     if build is None:
         return _trained(layout.to_dict(weights), apply)
+
+    def init(key: jax.Array, x: Any = None) -> Params:
+        del x
+        return layout.to_dict(nnx.state(build(key), is_parameter))
+
     return Network(init, apply)
 
 
@@ -127,15 +128,16 @@ def _from_equinox(module: Any, build: Callable | None = None) -> Network:
     weights, frozen = eqx.partition(eqx.nn.inference_mode(_copied(module)), eqx.is_inexact_array)
     layout = Layout.of(weights)
 
-    def init(key: jax.Array, x: Any = None) -> Params:
-        del x
-        return layout.to_dict(eqx.filter(build(key), eqx.is_inexact_array))
-
     def apply(params: Params, x: Any) -> jax.Array:
         return jax.vmap(eqx.combine(layout.from_dict(params), frozen))(x)  # an Equinox module maps one datum
 
     if build is None:
         return _trained(layout.to_dict(weights), apply)
+
+    def init(key: jax.Array, x: Any = None) -> Params:
+        del x
+        return layout.to_dict(eqx.filter(build(key), eqx.is_inexact_array))
+
     return Network(init, apply)
 
 
@@ -183,7 +185,11 @@ def _from_linen(module: Any) -> Network:
 
 
 def _trained(weights: Params, apply: Callable) -> Network:
-    return Network(lambda key, x=None: weights, apply, trained=True)
+    def init(key: jax.Array, x: Any = None) -> Params:
+        del key, x
+        return weights
+
+    return Network(init, apply, trained=True)
 
 
 def _copied(module: Any) -> Any:
@@ -315,7 +321,7 @@ def fingerprint(network: Network, x: Any) -> list[float]:
     """
     structs = jax.eval_shape(lambda x: network.init(jax.random.key(0), x), tree.structs(as_batch_of_one(x)))
     leaves, treedef = jax.tree.flatten(x)
-    probe = treedef.unflatten(_probe(leaf, stream=i) for i, leaf in enumerate(leaves))
+    probe = jax.tree.unflatten(treedef, [_probe(leaf, stream=i) for i, leaf in enumerate(leaves)])
     outputs = np.asarray(jax.jit(network.apply)(_generic_params(structs), probe), np.float64).ravel()
     kept = outputs[np.linspace(0, outputs.size - 1, PROBE_NUMBERS).astype(int)]
     return [float(f"{number:.{PROBE_DIGITS - 1}e}") for number in np.nan_to_num(kept)]
@@ -331,7 +337,7 @@ def _generic_params(structs: Params) -> Params:
     """Pseudo-random parameters whose layers keep their inputs' scale, about."""
     leaves, treedef = jax.tree.flatten(structs)
     scaled = (_numbers(s.shape, stream=i) / math.sqrt(math.prod(s.shape[:-1]) or 1) for i, s in enumerate(leaves))
-    return treedef.unflatten(jnp.asarray(number, s.dtype) for number, s in zip(scaled, leaves))
+    return jax.tree.unflatten(treedef, [jnp.asarray(number, s.dtype) for number, s in zip(scaled, leaves)])
 
 
 def _probe(x: Any, stream: int) -> jax.Array:

@@ -1,0 +1,57 @@
+# `make demo` and `make test` need python3 (3.11 or newer) and pip, and do the rest themselves.
+
+PYTHON ?= python3
+SCALE ?= small
+BIN := .venv/bin
+BENCH_BIN := .venv-bench/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test picture bench study clean
+
+help:  ## show this
+	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-9s %s\n", $$1, $$2}'
+
+demo: .venv/.installed  ## fit MAP, an ensemble and HMC, and print how they compare
+	@$(BIN)/python examples/demo.py
+
+test: .venv/.installed  ## lint, formatting, types and the fast tests
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -n 2 -m "not slow"
+
+picture: .venv/.installed  ## draw docs/picture.png again
+	$(BIN)/python examples/picture.py docs/picture.png
+
+bench: .venv-bench/.installed  ## speed and accuracy beside peers, printed (in .venv-bench: installs PyTorch)
+	$(BENCH_BIN)/python benchmarks/run_all.py
+
+study: .venv/.installed  ## reproduce a result: make study NAME=... SCALE=small|full
+	@case "$(SCALE)" in small|full) ;; *) echo "SCALE is '$(SCALE)': write SCALE=small or SCALE=full" >&2; exit 2;; esac
+	@test -f "studies/$(NAME).py" || { names=$$(ls studies 2>/dev/null | sed -n 's#\.py$$##p' | paste -sd' '); \
+		echo "there is no study '$(NAME)'; studies: $${names:-none yet}" >&2; exit 2; }
+	$(BIN)/python "studies/$(NAME).py" --scale $(SCALE)
+
+clean:  ## remove the environments and everything that was built
+	rm -rf .venv .venv-bench build dist src/*.egg-info .pytest_cache .ruff_cache .mypy_cache
+	find src tests examples benchmarks studies -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+
+# ---- environments: made if missing or broken, and brought up to date when the requirements change
+
+.venv/.installed: pyproject.toml constraints.txt
+	$(call environment,.venv)
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	@touch $@
+
+# PyTorch comes first, so that its own requirements are settled before the rest
+.venv-bench/.installed: pyproject.toml constraints.txt
+	$(call environment,.venv-bench)
+	$(BENCH_BIN)/python -m pip install --quiet torch==2.13.0
+	$(BENCH_BIN)/python -m pip install --quiet -c constraints.txt -e '.[bench]'
+	@touch $@
+
+define environment
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Posteria needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
+	@echo "Installing into $(1): this takes a few minutes the first time."
+	@$(1)/bin/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(1)
+endef

@@ -1,0 +1,158 @@
+"""Law classes for pytest: subclass the one of your method's fidelity and set `method`."""
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from posteria import tree
+from posteria.errors import DataError, PosteriaError
+from posteria.inference.runs import fit
+from posteria.models.model import Model
+from posteria.networks import Network
+from posteria.posteriors.saving import load
+from posteria.testing import targets
+from posteria.testing.statistics import LEAST_P_VALUE, moments_p_value
+
+
+@lru_cache(maxsize=256)
+def _fitted(method: Any, scenario: str, key: int = 0, **settings: Any) -> tuple:
+    """Fits are shared between laws."""
+    known = getattr(targets, scenario)(**settings)
+    return known, fit(known.model, known.data, method, key=key, progress=False)
+
+
+def flat_draws(posterior: Any, num_draws: int = 4000) -> np.ndarray:
+    """Weights as (chain, draw, size): the stored chains, or one chain of independent draws."""
+    if hasattr(posterior, "stored"):
+        return posterior.stored.flat
+    return np.asarray(jax.vmap(tree.ravel)(posterior.sample(0, num_draws)))[None]
+
+
+class MethodLaws:
+    """What every method must do, whatever its draws promise."""
+
+    method: ClassVar[Any]
+    cheap: ClassVar[Any] = None  # a short version of the method, where moments do not matter
+
+    @property
+    def quick(self) -> Any:
+        return self.cheap or self.method
+
+    def test_the_same_key_gives_identical_draws(self) -> None:
+        known, first = _fitted(self.quick, "linear_regression")
+        again = fit(known.model, known.data, self.quick, key=0, progress=False)
+        np.testing.assert_array_equal(flat_draws(first), flat_draws(again))
+
+    def test_another_key_gives_other_predictions_or_the_same_mode(self) -> None:
+        known, first = _fitted(self.quick, "linear_regression")
+        _, other = _fitted(self.quick, "linear_regression", key=1)
+        spread = first.predict(known.data[0]).std
+        difference = np.abs(first.predict(known.data[0]).mean - other.predict(known.data[0]).mean)
+        assert (difference < spread).all()
+        if self.method.fidelity == "exact":
+            assert difference.max() > 0
+
+    def test_any_pytree_and_dtype_comes_back_unchanged(self) -> None:
+        def init(key: jax.Array, x: jax.Array) -> dict:
+            return {"deep": [jnp.zeros((x.shape[-1], 1)), {"half": jnp.zeros(1, jnp.bfloat16)}], "scalar": jnp.zeros(())}
+
+        def apply(params: dict, x: jax.Array) -> jax.Array:
+            weight, rest = params["deep"]
+            return x @ weight + rest["half"].astype(jnp.float32) + params["scalar"]
+
+        known = targets.linear_regression()
+        posterior = fit(Model(Network(init, apply)), known.data, self.quick, progress=False)
+        draws = posterior.sample(0, 3)
+        wanted = init(jax.random.key(0), known.data[0])
+        assert jax.tree.structure(draws) == jax.tree.structure(wanted)
+        for draw, leaf in zip(jax.tree.leaves(draws), jax.tree.leaves(wanted)):
+            assert (draw.shape, draw.dtype) == ((3, *leaf.shape), leaf.dtype)
+
+    def test_a_second_fit_does_not_trace_the_network_again(self) -> None:
+        calls = []
+        linear = targets.linear_network()
+
+        def apply(params: dict, x: jax.Array) -> jax.Array:
+            calls.append(1)
+            return linear.apply(params, x)
+
+        known = targets.linear_regression()
+        model = Model(Network(linear.init, apply))
+        fit(model, known.data, self.quick, progress=False)
+        num_calls = len(calls)
+        x, y = known.data
+        fit(model, (x, y + 1.0), self.quick, key=1, progress=False)
+        assert len(calls) == num_calls
+
+    def test_save_and_load_round_trips(self, tmp_path: Path) -> None:
+        known, posterior = _fitted(self.quick, "linear_regression")
+        posterior.save(tmp_path / "saved")
+        loaded = load(tmp_path / "saved", network=known.model.network)
+        x, y = known.data
+        np.testing.assert_array_equal(posterior.predict(x).mean, loaded.predict(x).mean)
+        np.testing.assert_array_equal(posterior.predict(x).log_prob(y), loaded.predict(x).log_prob(y))
+        np.testing.assert_array_equal(flat_draws(posterior), flat_draws(loaded))
+
+    @pytest.mark.parametrize("damage", ["nan", "infinite", "short", "empty"])
+    def test_bad_data_is_refused_by_name_before_anything_is_compiled(self, damage: str) -> None:
+        known = targets.linear_regression()
+        x, y = known.data[0].copy(), known.data[1].copy()
+        if damage == "nan":
+            x[3, 1] = np.nan
+        elif damage == "infinite":
+            y[2] = np.inf
+        elif damage == "short":
+            y = y[:-1]
+        else:
+            x, y = x[:0], y[:0]
+        with pytest.raises(DataError):
+            fit(known.model, (x, y), self.quick, progress=False)
+
+    def test_predictions_at_other_features_are_refused(self) -> None:
+        known, posterior = _fitted(self.quick, "linear_regression")
+        with pytest.raises(PosteriaError, match="features"):
+            posterior.predict(known.data[0][:, :-1])
+
+
+class ExactLaws(MethodLaws):
+    """Draws have the posterior's mean and covariance, whatever the data, the temperature, or none."""
+
+    def check(self, scenario: str, **settings: Any) -> None:
+        known, posterior = _fitted(self.method, scenario, **settings)
+        assert moments_p_value(flat_draws(posterior), known.mean, known.covariance) > LEAST_P_VALUE
+
+    def test_linear_regression_has_its_closed_form_mean_and_covariance(self) -> None:
+        self.check("linear_regression")
+
+    def test_duplicating_the_data_moves_them_as_the_formula_says(self) -> None:
+        self.check("linear_regression", copies=4)
+
+    @pytest.mark.parametrize("temperature", [0.25, 2.0])
+    def test_temperature_scales_the_covariance(self, temperature: float) -> None:
+        self.check("linear_regression", temperature=temperature)
+
+    def test_without_data_the_posterior_is_the_prior(self) -> None:
+        self.check("prior_only")
+
+
+class PointLaws(MethodLaws):
+    """The mode, to a hundredth of the posterior's standard deviation."""
+
+    @pytest.mark.parametrize("temperature", [1.0, 0.25])
+    def test_the_mode_of_linear_regression(self, temperature: float) -> None:
+        known, posterior = _fitted(self.method, "linear_regression", temperature=temperature)
+        std = np.sqrt(np.diag(targets.linear_regression().covariance))
+        np.testing.assert_array_less(np.abs(flat_draws(posterior)[0, 0] - known.mean) / std, 0.01)
+
+    def test_without_data_the_mode_is_the_priors(self) -> None:
+        known, posterior = _fitted(self.method, "prior_only")
+        np.testing.assert_allclose(flat_draws(posterior)[0, 0], known.mean, atol=0.01)
+
+
+class ProcedureLaws(MethodLaws):
+    """A procedure is tested for what it says it does, by laws of its own beside these."""

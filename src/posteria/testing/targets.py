@@ -1,0 +1,77 @@
+"""Posteriors that are known in closed form."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from posteria.models.likelihoods import Gaussian
+from posteria.models.model import Model
+from posteria.models.priors import Normal
+from posteria.networks import Network
+
+
+@dataclass(frozen=True)
+class KnownPosterior:
+    """A model with data whose posterior over the flat weights is N(mean, covariance)."""
+
+    model: Model
+    data: Any
+    mean: np.ndarray
+    covariance: np.ndarray
+
+
+def linear_network(init_scale: float = 0.0) -> Network:
+    """x @ weight + bias."""
+
+    def init(key: jax.Array, x: jax.Array) -> dict:
+        return {"bias": jnp.zeros(1), "weight": init_scale * jax.random.normal(key, (x.shape[-1], 1))}
+
+    return Network(init, lambda params, x: x @ params["weight"] + params["bias"])
+
+
+_NETWORK = linear_network()  # one for all, so that compiled code is shared
+
+
+def linear_regression(
+    num_data: int = 30, num_features: int = 3, noise: float = 0.5, prior_std: float = 0.7, temperature: float = 1.0, copies: int = 1
+) -> KnownPosterior:
+    """Bayesian linear regression with correlated features; `copies` repeats every row. Bishop 2006, section 3.3."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(num_data, num_features))
+    x[:, 1:] += 0.7 * x[:, :1]
+    y = x @ rng.normal(size=num_features) + 0.3 + noise * rng.normal(size=num_data)
+    x, y = np.tile(x, (copies, 1)).astype(np.float32), np.tile(y, copies).astype(np.float32)
+    design = np.concatenate([np.ones((len(x), 1)), x], axis=1)  # the bias comes first in the flat weights
+    precision = design.T @ design / noise**2 + np.eye(num_features + 1) / prior_std**2
+    return KnownPosterior(
+        Model(_NETWORK, Gaussian(noise), Normal(prior_std), temperature),
+        (x, y),
+        np.linalg.solve(precision, design.T @ y / noise**2),
+        temperature * np.linalg.inv(precision),
+    )
+
+
+def prior_only(num_features: int = 3, prior_std: float = 0.7) -> KnownPosterior:
+    """The same model without data: its posterior is its prior."""
+    model = Model(_NETWORK, Gaussian(0.5), Normal(prior_std))
+    size = num_features + 1
+    return KnownPosterior(model, (np.zeros((1, num_features), np.float32), None), np.zeros(size), prior_std**2 * np.eye(size))
+
+
+def correlated_gaussian(size: int = 20, correlation: float = 0.9) -> tuple[Callable, np.ndarray, np.ndarray]:
+    """A log density over vectors, with its mean and covariance: neighbours are correlated, scales differ tenfold."""
+    index = np.arange(size)
+    scales = np.geomspace(0.3, 3.0, size)
+    covariance = correlation ** np.abs(index[:, None] - index) * scales[:, None] * scales
+    mean = np.linspace(-1.0, 1.0, size)
+    precision = jnp.asarray(np.linalg.inv(covariance), jnp.float32)
+
+    def log_density(position: jax.Array) -> jax.Array:
+        residual = position - jnp.asarray(mean, jnp.float32)
+        return -0.5 * residual @ precision @ residual
+
+    return log_density, mean, covariance

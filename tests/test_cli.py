@@ -1,0 +1,105 @@
+"""The command line answers fast, and its errors are two lines and a non-zero exit."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+from typer.testing import CliRunner
+
+import posteria as po
+from posteria.cli import app
+from posteria.errors import DataError
+
+HEAVY = {"jax", "flax", "sklearn", "pandas", "numpy"}
+HELP_SECONDS = 0.5
+TRIES = 5  # the best counts: the machine may be busy
+
+
+def invoke(*arguments: str):
+    return CliRunner().invoke(app, arguments)
+
+
+def posteria(*arguments: str, **environment: str) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-c", "from posteria.cli import main; main()", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env=os.environ | environment)
+
+
+def test_help_answers_in_under_half_a_second():
+    seconds = []
+    for _ in range(TRIES):
+        began = time.perf_counter()
+        answer = posteria("--help")
+        seconds.append(time.perf_counter() - began)
+        assert answer.returncode == 0
+        assert "methods" in answer.stdout
+        assert "data" in answer.stdout
+    assert min(seconds) < HELP_SECONDS
+
+
+def test_the_command_line_imports_nothing_heavy_by_itself():
+    code = "import json, sys, posteria.cli; print(json.dumps(list(sys.modules)))"
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not set(json.loads(answer.stdout)) & HEAVY
+
+
+def test_version():
+    answer = invoke("--version")
+    assert answer.exit_code == 0
+    assert answer.output.strip() == f"posteria {po.__version__}"
+
+
+def test_methods_lists_every_method_with_its_fidelity():
+    answer = invoke("methods")
+    assert answer.exit_code == 0
+    listed = {line.split()[0]: line.split()[1] for line in answer.output.splitlines() if not line.startswith(" ")}
+    for name in po.methods():
+        assert name in listed
+    assert listed["hmc"] == "exact"
+    assert listed["map"] == "point"
+
+
+def test_data_lists_every_set_and_whether_it_is_present(tmp_path, monkeypatch):
+    monkeypatch.setenv("POSTERIA_DATA", str(tmp_path))
+    answer = invoke("data")
+    assert answer.exit_code == 0
+    present = {line.split()[0]: line.split()[-1] for line in answer.output.splitlines()}
+    assert present["diabetes"] == "yes"
+    assert present["yacht"] == "no"
+    assert {listing.name for listing in po.data.names()} <= set(present)
+
+
+def test_data_shows_the_shape_of_one_set():
+    answer = invoke("data", "diabetes")
+    assert answer.exit_code == 0
+    assert "(442, 10)" in answer.output
+    assert "regression" in answer.output
+
+
+def test_an_error_is_one_line_and_a_hint_on_stderr():
+    answer = posteria("data", "diabetis")
+    assert answer.returncode == 1
+    assert answer.stdout == ""
+    line, hint = answer.stderr.splitlines()
+    assert line.startswith("posteria: no data set 'diabetis'; wanted ")
+    assert hint.startswith("hint: ")
+
+
+def test_debug_shows_the_traceback():
+    answer = posteria("--debug", "data", "diabetis")
+    assert answer.returncode == 1
+    assert "Traceback" in answer.stderr
+    assert "DataError" in answer.stderr
+
+
+def test_what_is_not_posterias_own_error_is_not_hidden(monkeypatch):
+    def broken(*arguments):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("posteria.data.names", broken)
+    with pytest.raises(ZeroDivisionError):
+        CliRunner().invoke(app, ["data"], catch_exceptions=False)
+    monkeypatch.setattr("posteria.data.names", lambda: (_ for _ in ()).throw(DataError("broken")))
+    assert invoke("data").exit_code == 1
