@@ -24,7 +24,7 @@ class Ensemble:
     fidelity: ClassVar[str] = "procedure"
 
     def __post_init__(self) -> None:
-        if not hasattr(self.method, "fit"):
+        if isinstance(self.method, type) or not hasattr(self.method, "fit"):
             raise SettingError(f"method is {self.method!r}", "a method such as po.MAP()", "pass an object, not a class")
         if self.size < 1:
             raise SettingError(f"size is {self.size}", "at least 1", "5 is usual")

@@ -163,7 +163,7 @@ class Run:
         log_density = np.asarray(info.log_density)
         if np.isfinite(log_density).all():
             return
-        chain, row = np.argwhere(~np.isfinite(log_density))[0]
+        row, chain = np.argwhere(~np.isfinite(log_density.T))[0]  # the earliest
         raise DensityError(
             f"the log density became {log_density[chain, row]} in {self._name()}, chain {chain}, "
             f"about step {first_step + row}",

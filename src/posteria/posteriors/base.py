@@ -11,6 +11,7 @@ from posteria.data.arrays import check_x
 from posteria.errors import DataError, SettingError
 from posteria.models.model import Model
 from posteria.models.target import Target
+from posteria.networks import as_batch_of_one
 from posteria.posteriors.predict import Predictive
 from posteria.random import as_key
 
@@ -55,9 +56,8 @@ class Posterior(ABC):
         if num_draws < 1:
             raise SettingError(f"num_draws is {num_draws}", "at least 1", "leave it out to use all")
         key = as_key(PREDICT_KEY)
-        return Predictive(
-            self.model.likelihood, lambda x: self.draws(key, x, num_draws), x, num_draws, self.target.num_outputs
-        )
+        num_outputs = self.target.num_outputs or self.draws(key, as_batch_of_one(x), 1)[0].shape[-1]
+        return Predictive(self.model.likelihood, lambda x: self.draws(key, x, num_draws), x, num_draws, num_outputs)
 
     def save(self, path: str | Path, if_exists: str = "error") -> None:
         """Write to a folder from which `po.load` reads."""

@@ -52,10 +52,9 @@ class Draws:
         """As an ArviZ DataTree: groups posterior and sample_stats."""
         import arviz_base
 
-        leaves = dict(zip(tree.paths(self.structs), jax.tree.leaves(self.params)))
-        return arviz_base.from_dict(
-            {"posterior": {path or "x": leaf for path, leaf in leaves.items()}, "sample_stats": self.info}
-        )
+        names = [path.replace("/", ".") or "x" for path in tree.paths(self.structs)]
+        posterior = dict(zip(names, jax.tree.leaves(self.params)))
+        return arviz_base.from_dict({"posterior": posterior, "sample_stats": self.info})
 
 
 class DrawsPosterior(Posterior):
