@@ -1,4 +1,4 @@
-"""A regression of the size of Boston housing, 506 x 13 with 50 hidden units: as data, and as plain JAX written by hand."""
+"""A regression of the size of Boston housing (506 x 13, 50 hidden units): its data, and its density by hand."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A training step of LeNet-5 (Caffe's 20-50-500), batch 128, Adam: `po.MAP` through the whole of `po.fit`, and PyTorch."""
+"""A training step of LeNet-5 (20-50-500), batch 128, Adam: `po.MAP` through the whole of `po.fit`, and PyTorch."""
 
 import math
 import os

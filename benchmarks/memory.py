@@ -1,4 +1,4 @@
-"""Extra memory and time of predictions: 500 draws, 100,000 inputs, 10 outputs; each statistic in a process of its own."""
+"""Extra memory and time of predictions: 500 draws, 100,000 inputs, 10 outputs; each in a process of its own."""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""What comfort costs: progress and checkpoints in a fit, `posteria --help`, and `import posteria` on top of `import jax`."""
+"""What comfort costs: progress and checkpoints in a fit, `posteria --help`, `import posteria` after `import jax`."""
 
 import argparse
 import os
@@ -15,7 +15,7 @@ from measure import at_most, interleaved, print_table
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--draws", type=int, default=1000, help="of each of four chains; 1000 take about 20 s")
+    parser.add_argument("--draws", type=int, default=600, help="of each of four chains; 600 take about 20 s")
     parser.add_argument("--repeats", type=int, default=3)
     arguments = parser.parse_args()
     time_commands()

@@ -101,7 +101,9 @@ def show(
 ) -> None:
     num_train, num_test = num_rows
     title = f"{dataset.name}: trained on {num_train} rows, tested on {num_test}"
-    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+    table = Table(
+        title=title, padding=(0, 1, 0, 0), title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False
+    )
     table.add_column("method", no_wrap=True)
     for column in [*columns, "seconds", "gradients"]:
         table.add_column(column, justify="right")

@@ -60,8 +60,8 @@ _HOMES = {
 }
 
 __all__ = [
-    "MAP",
     "HMC",
+    "MAP",
     "NUTS",
     "Ensemble",
     "Kernel",

@@ -85,7 +85,11 @@ def test_a_finished_stage_is_not_run_again(tmp_path):
     kernel = Kernel(lambda key, start, data: start, step)
 
     def go():
-        return Run(folder=tmp_path).stage("a").loop(kernel, jax.random.key(0), jnp.zeros(1), None, num_steps=5, keep=lambda s: s)
+        return (
+            Run(folder=tmp_path)
+            .stage("a")
+            .loop(kernel, jax.random.key(0), jnp.zeros(1), None, num_steps=5, keep=lambda s: s)
+        )
 
     first = go()
     again = go()
@@ -103,8 +107,8 @@ import posteria as po
 from posteria.testing import linear_regression
 if sys.argv[1] == "devices":
     jax.config.update("jax_num_cpu_devices", 2)
-known = linear_regression()
-posterior = po.fit(known.model, known.data, po.HMC(num_draws=5, num_warmup=0, step_size=0.05, num_leapfrog=10), out=sys.argv[2], progress=False)
+known = linear_regression() posterior = po.fit(known.model, known.data, po.HMC(num_draws=5, num_warmup=0,
+step_size=0.05, num_leapfrog=10), out=sys.argv[2], progress=False)
 import json, pathlib
 print(json.loads(pathlib.Path(sys.argv[2], "manifest.json").read_text())["run"]["layout"])
 """

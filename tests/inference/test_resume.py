@@ -22,7 +22,10 @@ SCRIPT = Path(__file__).with_name("killed_fit.py")
 
 
 def start_process(folder: Path, method: str) -> subprocess.Popen:
-    compiled = {"JAX_COMPILATION_CACHE_DIR": str(folder.parent / "compiled"), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+    compiled = {
+        "JAX_COMPILATION_CACHE_DIR": str(folder.parent / "compiled"),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    }
     environment = os.environ | compiled | {"PYTHONPATH": str(SCRIPT.parent.parent)}
     return subprocess.Popen([sys.executable, str(SCRIPT), str(folder), method], env=environment, stderr=subprocess.PIPE)
 
@@ -179,7 +182,9 @@ def test_a_damaged_store_is_refused_by_name(tmp_path, linear, damage):
     model, data = linear
     folder = tmp_path / "run"
     po.fit(model, data, QUICK, out=folder, progress=False)
-    chunk = next(path for path in (folder / "arrays" / "draws").rglob("*") if path.is_file() and path.name != "zarr.json")
+    chunk = next(
+        path for path in (folder / "arrays" / "draws").rglob("*") if path.is_file() and path.name != "zarr.json"
+    )
     content = chunk.read_bytes()
     if damage == "truncate":
         chunk.write_bytes(content[: len(content) // 2])

@@ -84,7 +84,9 @@ def eight_schools_by_integration():
     return weights @ mean, weights @ log_tau
 
 
-@pytest.mark.parametrize("method", [po.NUTS(num_draws=2000, target_acceptance=0.9), po.HMC(num_draws=2000, trajectory=2.5)])
+@pytest.mark.parametrize(
+    "method", [po.NUTS(num_draws=2000, target_acceptance=0.9), po.HMC(num_draws=2000, trajectory=2.5)]
+)
 def test_eight_schools_agrees_with_numerical_integration(method):
     start = {"mu": jnp.zeros(()), "log_tau": jnp.zeros(()), "z": jnp.zeros(8)}
     draws = po.sample(eight_schools, start, method, key=0, progress=False)
@@ -95,7 +97,10 @@ def test_eight_schools_agrees_with_numerical_integration(method):
 
 @pytest.mark.parametrize("method", [po.HMC(num_chains=1), po.NUTS(num_chains=1)])
 def test_simulation_based_calibration_ranks_are_uniform(method):
-    """Parameters from the prior, data from them: their ranks among the posterior's draws are uniform. Talts et al. 2018."""
+    """Parameters from the prior, data from them: their ranks among the posterior's draws are uniform.
+
+    Talts et al. 2018.
+    """
     num_draws = 19  # ranks 0 to 19
     method = replace(method, num_draws=num_draws, num_warmup=100, thinning=5)
     likelihood = po.likelihoods.Gaussian(shape=3.0, rate=1.0)
@@ -141,6 +146,8 @@ def test_a_rejection_counts_the_current_state_again():
 
 def test_the_cap_on_leapfrogs_is_kept_and_reported():
     log_density, _, _ = correlated_gaussian(3)
-    draws = po.sample(log_density, jnp.zeros(3), po.HMC(step_size=0.01, num_warmup=0, num_draws=20, max_leapfrog=10), progress=False)
+    draws = po.sample(
+        log_density, jnp.zeros(3), po.HMC(step_size=0.01, num_warmup=0, num_draws=20, max_leapfrog=10), progress=False
+    )
     assert draws.info["num_gradients"].max() == 10
     assert any("cut at the cap" in note for note in draws.facts["notes"])

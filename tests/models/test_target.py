@@ -93,7 +93,10 @@ def in_nnx():
 
 
 def in_linen():
-    layers = {"Dense_1": {"kernel": "w1", "bias": "b1"}, "Dense_0": {"kernel": "w2", "bias": "b2"}}  # the outer is made first
+    layers = {
+        "Dense_1": {"kernel": "w1", "bias": "b1"},
+        "Dense_0": {"kernel": "w2", "bias": "b2"},
+    }  # the outer is made first
     return po.network(LinenNet()), jax.tree.map(WEIGHTS.get, layers)
 
 
@@ -145,7 +148,9 @@ def test_frameworks_have_equal_function_means(name):
     method = po.HMC(num_chains=2, num_draws=200, num_warmup=100)
     values = []
     for framework in (plain, FRAMEWORKS[name]):
-        posterior = po.fit(po.Model(framework()[0], po.likelihoods.Gaussian(0.5)), (X, Y), method, key=4, progress=False)
+        posterior = po.fit(
+            po.Model(framework()[0], po.likelihoods.Gaussian(0.5)), (X, Y), method, key=4, progress=False
+        )
         diagnosis = posterior.diagnose(X[:8])
         values.append((posterior.predict(X[:8]).mean[:, 0], diagnosis.mcse.ravel()))
     (mean, mcse), (other_mean, other_mcse) = values

@@ -30,7 +30,7 @@ def test_a_stuck_chain_is_never_called_converged():
 
 
 def test_one_chain_divergences_and_notes_are_mentioned():
-    info = {"acceptance": np.full((1, 200), 0.2), "num_divergent": np.ones((1, 200), int)}
+    info = {"acceptance": np.full((1, 200), 0.05), "num_divergent": np.ones((1, 200), int)}
     verdict = diagnose(RNG.normal(size=(1, 200, 2)), info, "weights", ["something happened"]).verdict
     for word in ("One chain", "diverged", "Acceptance", "something happened"):
         assert word in verdict

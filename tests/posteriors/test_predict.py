@@ -14,9 +14,7 @@ from posteria.posteriors.draws import Draws, DrawsPosterior
 
 def posterior_of(likelihood, outputs: int, num_draws: int = 30, num_chains: int = 2, y=None):
     """Random draws of a linear network, as if they had been sampled."""
-    network = po.Network(
-        lambda key, x: {"w": jnp.zeros((2, outputs))}, lambda params, x: x @ params["w"]
-    )
+    network = po.Network(lambda key, x: {"w": jnp.zeros((2, outputs))}, lambda params, x: x @ params["w"])
     target = po.Target(po.Model(network, likelihood), (np.zeros((3, 2), np.float32), None))
     size = sum(np.prod(leaf.shape, dtype=int) for leaf in jax.tree.leaves(target.structs))
     flat = np.random.default_rng(0).normal(size=(num_chains, num_draws // num_chains, size)).astype(np.float32)

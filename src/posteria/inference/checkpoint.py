@@ -1,7 +1,7 @@
 """Where a stage of a run stands, on disk: the chains' state, and the rows kept so far.
 
-Rows are written first and the state, with the number of rows that count, is then replaced atomically: a kill at any moment
-leaves the last checkpoint whole, and rows past it are written again.
+Rows are written first and the state, with the number of rows that count, is then replaced atomically: a kill at any
+moment leaves the last checkpoint whole, and rows past it are written again.
 """
 
 import time

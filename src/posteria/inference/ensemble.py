@@ -1,4 +1,7 @@
-"""Several fits of one method from different keys, as an equal mixture. Lakshminarayanan et al. 2017; Wilson & Izmailov 2020."""
+"""Several fits of one method from different keys, as an equal mixture.
+
+Lakshminarayanan et al. 2017; Wilson & Izmailov 2020.
+"""
 
 from dataclasses import dataclass, field
 from typing import Any, ClassVar

@@ -22,10 +22,10 @@ from posteria.models.target import Density, Target
 class HMC:
     """Chains of HMC: the reference that other methods are graded against.
 
-    `trajectory` and `step_size` are in units of the prior; the default trajectory is pi/2 * sqrt(temperature), a quarter of the
-    prior's own period. `num_leapfrog` fixes the number of steps instead. Each trajectory is stretched by a factor drawn from
-    1 ± `jitter`, so that no direction of the posterior is in resonance with it; no more than `max_leapfrog` steps are taken.
-    `step_size=None` is tuned in warm-up to `target_acceptance`.
+    `trajectory` and `step_size` are in units of the prior; the default trajectory is pi/2 * sqrt(temperature), a
+    quarter of the prior's own period. `num_leapfrog` fixes the number of steps instead. Each trajectory is stretched
+    by a factor drawn from 1 ± `jitter`, so that no direction of the posterior is in resonance with it; no more than
+    `max_leapfrog` steps are taken. `step_size=None` is tuned in warm-up to `target_acceptance`.
     """
 
     num_chains: int = 4

@@ -1,8 +1,9 @@
 """How chains are spread over the machine. On CPU: host devices where there are several, else threads; elsewhere `vmap`.
 
-A layout holds per-chain values in its own form ("chains"): `split` makes it from arrays with a leading chain axis, `join` goes
-back to NumPy, `apply(fn, chains, *shared)` maps `fn(chain, *shared)`, `unzip` takes the results of a function that returns a tuple
-apart, and `compile` is an `apply` whose results nobody wants. Layouts round differently in the last bit, so a run records its own.
+A layout holds per-chain values in its own form ("chains"): `split` makes it from arrays with a leading chain axis,
+`join` goes back to NumPy, `apply(fn, chains, *shared)` maps `fn(chain, *shared)`, `unzip` takes the results of a
+function that returns a tuple apart, and `compile` is an `apply` whose results nobody wants. Layouts round differently
+in the last bit, so a run records its own.
 """
 
 import os
@@ -39,7 +40,7 @@ class Threads:
     name = "threads"
 
     def split(self, stacked: Any) -> list:
-        return [jax.tree.map(lambda leaf: leaf[i], stacked) for i in range(tree.length(stacked))]
+        return [tree.index(stacked, i) for i in range(tree.length(stacked))]
 
     def join(self, chains: list) -> Any:
         return jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *chains)

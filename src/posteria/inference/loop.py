@@ -1,8 +1,10 @@
-"""The loop that drives every kernel: chunks compiled once, progress and checkpoints between them, chains spread over the machine.
+"""The loop that drives every kernel: chunks compiled once, progress and checkpoints between them, chains spread over
+the machine.
 
-A method describes one step; it knows nothing of disks, devices, clocks or terminals. `Run.loop` is memoised by stage: a
-resumed fit runs the method again from its key, and every stage that had finished returns what it had, one that was cut off
-goes on from its last checkpoint. Keys are folded with the step's number, so the length of a chunk changes nothing.
+A method describes one step; it knows nothing of disks, devices, clocks or terminals. `Run.loop` is memoised by stage:
+a resumed fit runs the method again from its key, and every stage that had finished returns what it had, one that was
+cut off goes on from its last checkpoint. Keys are folded with the step's number, so the length of a chunk changes
+nothing.
 """
 
 import time
@@ -27,7 +29,10 @@ MAX_CHUNK = 2000  # rows
 
 
 class Kernel(NamedTuple):
-    """What an iterative method hands to the loop. Between kept rows, info's floats are averaged and its counts summed."""
+    """What an iterative method hands to the loop.
+
+    Between kept rows, info's floats are averaged and its counts summed.
+    """
 
     init: Callable[[jax.Array, Any, Any], Any]  # (key, start, data) -> state
     step: Callable[[jax.Array, Any, Any], tuple[Any, Any]]  # (key, state, data) -> (state, info)
@@ -93,8 +98,9 @@ class Run:
     ) -> Trace:
         """Run `num_steps` of `kernel` in every chain, keeping `keep(state)` after each `thinning` steps.
 
-        `starts` has a leading chain axis. `is_over` may end the loop early: once true of a row of info it must stay true.
-        `final_when_late`: what follows builds on this stage, so that a resumed run must not carry it on once time cut it short.
+        `starts` has a leading chain axis. `is_over` may end the loop early: once true of a row of info it must stay
+        true. `final_when_late`: what follows builds on this stage, so that a resumed run must not carry it on once
+        time cut it short.
         """
         num_rows = num_steps // thinning
         num_chains = tree.length(starts)
@@ -129,7 +135,7 @@ class Run:
                 chains, rows, info = layout.unzip(layout.apply(chunk, chains, data, first, count))
                 pace = max(1, int(count * min(8.0, CHUNK_SECONDS / (time.monotonic() - chunk_began))))
 
-                rows, info = jax.tree.map(lambda leaf: leaf[:, :count], (layout.join(rows), layout.join(info)))
+                rows, info = _first_rows((layout.join(rows), layout.join(info)), count)
                 self._check_finite(info, first * thinning)
                 kept.append(rows, count)
                 infos.append(info, count)
@@ -185,6 +191,10 @@ class Run:
         return " / ".join(self._path) or "fit"
 
 
+def _first_rows(rows: Any, count: int) -> Any:
+    return jax.tree.map(lambda leaf: leaf[:, :count], rows)
+
+
 def _state(layout: Any, chains: Any) -> Any:
     return layout.join(chains)[1]
 
@@ -202,7 +212,7 @@ def _initialiser(kernel: Kernel) -> Callable:
 
 @lru_cache(maxsize=256)
 def _chunk(kernel: Kernel, keep: Callable, thinning: int, capacity: int) -> Callable:
-    """(chain, data, first, count) -> (chain, rows, infos): `count` rows of `thinning` steps each, numbered from `first`."""
+    """(chain, data, first, count) -> (chain, rows, infos): `count` rows of `thinning` steps, numbered from `first`."""
 
     def run_chunk(chain: tuple, data: Any, first: jax.Array, count: jax.Array) -> tuple:
         key_data, state = chain

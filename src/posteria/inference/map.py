@@ -23,9 +23,9 @@ from posteria.posteriors.draws import Draws, DrawsPosterior
 class MAP:
     """Maximise log p(w | data): what training with weight decay does.
 
-    `batch_size=None` is the full batch. `optimizer` is any Optax transformation of the network's own tree; by default Adam with a
-    cosine decay from `learning_rate` to 0. With `validation` a share of the rows is held out, the best parameters by their likelihood
-    are kept, and training stops after `patience` epochs without a better one.
+    `batch_size=None` is the full batch. `optimizer` is any Optax transformation of the network's own tree; by default
+    Adam with a cosine decay from `learning_rate` to 0. With `validation` a share of the rows is held out, the best
+    parameters by their likelihood are kept, and training stops after `patience` epochs without a better one.
     """
 
     num_epochs: int = 1000
@@ -166,7 +166,7 @@ def ascent(
 
     def step(key: jax.Array, state: Ascent, data: Any) -> tuple[Ascent, Info]:
         del key  # batches follow the chain's own key and the step's number
-        train, held_out = data
+        _, held_out = data
         if held_out is None:
             return ascend(state, data)
         # a stopped chain stands still, so that the loop may end it whenever it next looks

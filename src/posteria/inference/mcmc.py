@@ -1,7 +1,7 @@
 """What Metropolis-Hastings, HMC and NUTS share: starts, warm-up in windows, chains, and the posterior they make.
 
-Warm-up follows Stan: dual averaging of the step size throughout, variances estimated in windows that double. It is a kernel like any
-other, so that it shows progress and resumes.
+Warm-up follows Stan: dual averaging of the step size throughout, variances estimated in windows that double. It is a
+kernel like any other, so that it shows progress and resumes.
 """
 
 from collections.abc import Callable

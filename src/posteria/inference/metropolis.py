@@ -1,4 +1,7 @@
-"""Random-walk Metropolis-Hastings in units of the prior. Metropolis et al. 1953; Hastings 1970; scaled as Roberts & Rosenthal 2001."""
+"""Random-walk Metropolis-Hastings in units of the prior.
+
+Metropolis et al. 1953; Hastings 1970; scaled as Roberts & Rosenthal 2001.
+"""
 
 import math
 from dataclasses import dataclass
@@ -17,7 +20,8 @@ from posteria.models.target import Density, Target
 class MetropolisHastings:
     """Chains of random-walk proposals, no gradients: exact, and slow in more than a few dozen dimensions.
 
-    `step_size` is the proposal's standard deviation in units of the prior, tuned in warm-up to `target_acceptance` when None.
+    `step_size` is the proposal's standard deviation in units of the prior, tuned in warm-up to `target_acceptance`
+    when None.
     """
 
     num_chains: int = 4

@@ -30,7 +30,7 @@ class Method(Protocol):
     fidelity: str
 
     def fit(self, key: Any, target: Any, start: Any, run: Any) -> Any:
-        """The posterior of `target`, from `start` (weights, or None for the method's own); `run` has the loop's services."""
+        """The posterior of `target`, from `start` (weights, or None); `run` has the loop's services."""
 
 
 def register(method: type) -> type:

@@ -39,8 +39,9 @@ def fit(
 ) -> Posterior:
     """The posterior of `model` given `data = (x, y)` (None: the prior), by `method`: an object or a name.
 
-    `start` are weights to start from (in the network's own tree, or with a leading chain axis) or a fitted posterior. With `out` the fit is
-    written to that folder as it runs, survives a kill, and goes on with `resume`. `max_seconds` ends it early: what was drawn by then is the posterior, and it says so.
+    `start` are weights to start from (in the network's own tree, or with a leading chain axis) or a fitted posterior.
+    With `out` the fit is written to that folder as it runs, survives a kill, and goes on with `resume`. `max_seconds`
+    ends it early: what was drawn by then is the posterior, and it says so.
     """
     method = registry.as_method(method)
     if if_exists not in IF_EXISTS:
@@ -80,7 +81,8 @@ def resume(
 ) -> Posterior:
     """Continue an interrupted fit, bit-identically; a finished one is loaded.
 
-    The data must be the same. Pass again what could not be written down: your own network, likelihood, prior, or a method with an optimiser.
+    The data must be the same. Pass again what could not be written down: your own network, likelihood, prior, or a
+    method with an optimiser.
     """
     folder = Path(path)
     stored = store.read_manifest(folder)
@@ -206,7 +208,7 @@ def _record_layout(folder: Path | None, manifest: dict, layout: str) -> None:
 
 
 def _density_fingerprint(target: Target) -> list[float]:
-    """The log prior and log likelihood of a few rows at fixed weights: another network, prior or likelihood would show."""
+    """Log prior and log likelihoods of a few rows at fixed weights: another network, prior or likelihood would show."""
     params = _fixed_params(target)
     numbers = [float(target.log_prior(params))]
     if target.data is not None:

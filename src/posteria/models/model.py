@@ -20,8 +20,8 @@ from posteria.trace import linear
 class Model:
     """`p(y | x, w) p(w)`, raised to the power 1 / temperature.
 
-    `likelihood` defaults to a Gaussian whose noise is inferred, `prior` to a Normal scaled by fan-in: both are meant for
-    standardised data. `prior` may be a dict from path patterns to priors.
+    `likelihood` defaults to a Gaussian whose noise is inferred, `prior` to a Normal scaled by fan-in: both are meant
+    for standardised data. `prior` may be a dict from path patterns to priors.
     """
 
     network: Network

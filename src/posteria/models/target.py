@@ -20,24 +20,24 @@ Params = tree.Params  # {"network": ..., "likelihood": ...}
 class Target:
     """`(log p(w) + N/B sum_batch log p(y | x, w)) / T` over `{"network": ..., "likelihood": ...}`.
 
-    Equal for equal models, numbers of data and parameter shapes, whatever the data: compiled code is shared between fits,
-    and takes `data` as an argument. Without data the target is the prior.
+    Equal for equal models, numbers of data and parameter shapes, whatever the data: compiled code is shared between
+    fits, and takes `data` as an argument. Without data the target is the prior.
     """
 
     def __init__(self, model: Model, data: Any = None) -> None:
         self.model = model
+        self._spec: InputSpec | None = None
+        self.num_outputs: int | None = None
         x, y = (None, None) if data is None else data
         if x is not None:
             x = check_x(x)
-        self._spec = None if x is None else InputSpec.of(x)
-        self._network_structs = _structs(model, self._spec)
-        self.num_outputs = None
-        if x is not None:
+            self._spec = InputSpec.of(x)
             _check_network(model.network, self._spec, x)
             self.num_outputs = _num_outputs(model.network, self._spec)
             if y is not None:
                 y = model.likelihood.check(y, self.num_outputs)
                 check_same_length(x, y)
+        self._network_structs = _structs(model, self._spec)
         self.num_data = 0 if y is None else num_rows(x)
         self.data = None if y is None else jax.tree.map(jnp.asarray, (x, y))
         self._leaves = model.leaves(x)

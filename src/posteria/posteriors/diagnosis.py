@@ -9,6 +9,7 @@ from posteria import diagnostics
 
 RHAT_LIMIT = 1.05
 RHAT_SHARE = 0.95  # of the values that must be below the limit
+LOW_ACCEPTANCE = 0.1  # random walks aim at 0.234, all others higher
 ESS_WANTED = 100  # independent draws behind a mean
 
 
@@ -53,21 +54,23 @@ class Diagnosis:
         if self.share_converged < RHAT_SHARE:
             sentences.append(
                 f"NOT CONVERGED: R-hat is below {RHAT_LIMIT} for {self.share_converged:.0%} of the {self.space} "
-                f"(worst {_worst(self.rhat, np.nanmax):.2f}). Warm up and draw for longer, or compare functions rather than weights."
+                f"(worst {_of(np.nanmax, self.rhat):.2f}). "
+                "Warm up and draw for longer, or compare functions rather than weights."
             )
         elif self.num_chains > 1:
             sentences.append(
                 f"Converged: R-hat is below {RHAT_LIMIT} for {self.share_converged:.0%} of the {self.space}."
             )
-        if _worst(self.ess_bulk, np.nanmin) < ESS_WANTED:
+        if _of(np.nanmin, self.ess_bulk) < ESS_WANTED:
             sentences.append(
-                f"The least effective sample size is {_worst(self.ess_bulk, np.nanmin):.0f}: draw more for means within a tenth of a std."
+                f"The least effective sample size is {_of(np.nanmin, self.ess_bulk):.0f}: "
+                "draw more for means within a tenth of a std."
             )
         if self.divergences:
             sentences.append(
                 f"{self.divergences} trajectories diverged: raise target_acceptance, or use a tighter prior."
             )
-        if self.acceptance < 0.4 and self.space != "coordinates" and self.divergences >= 0:
+        if self.acceptance < LOW_ACCEPTANCE:
             sentences.append(
                 f"Acceptance is only {self.acceptance:.2f}: a smaller step_size or more warm-up would help."
             )
@@ -76,16 +79,16 @@ class Diagnosis:
     def __str__(self) -> str:
         lines = [
             f"{self.num_chains} chains of {self.num_draws} draws, {self.rhat.size:,} {self.space}",
-            f"  R-hat     median {_worst(self.rhat, np.nanmedian):.3f}, worst {_worst(self.rhat, np.nanmax):.3f}",
-            f"  ESS bulk  median {_worst(self.ess_bulk, np.nanmedian):,.0f}, least {_worst(self.ess_bulk, np.nanmin):,.0f}",
-            f"  ESS tail  median {_worst(self.ess_tail, np.nanmedian):,.0f}, least {_worst(self.ess_tail, np.nanmin):,.0f}",
+            f"  R-hat     median {_of(np.nanmedian, self.rhat):.3f}, worst {_of(np.nanmax, self.rhat):.3f}",
+            f"  ESS bulk  median {_of(np.nanmedian, self.ess_bulk):,.0f}, least {_of(np.nanmin, self.ess_bulk):,.0f}",
+            f"  ESS tail  median {_of(np.nanmedian, self.ess_tail):,.0f}, least {_of(np.nanmin, self.ess_tail):,.0f}",
             f"  acceptance {self.acceptance:.2f}, divergences {self.divergences}",
             self.verdict,
         ]
         return "\n".join(lines)
 
 
-def _worst(values: np.ndarray, reduce: Callable) -> float:
+def _of(reduce: Callable, values: np.ndarray) -> float:
     return float("nan") if np.isnan(values).all() else float(reduce(values))
 
 

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from posteria import tree
-from posteria.posteriors.diagnosis import Diagnosis, diagnose
 from posteria.models.target import Target
 from posteria.posteriors.base import Posterior
+from posteria.posteriors.diagnosis import Diagnosis, diagnose
 from posteria.random import as_key
 
 

@@ -26,8 +26,9 @@ QUANTILE_STEPS = 60  # at most, of safeguarded Newton
 class Predictive:
     """What is predicted for each row of x; computed when asked for, and the same every time.
 
-    `mean`, `std`, `aleatoric`, `epistemic` are (n, targets), `probs` is (n, classes). For real and count targets aleatoric + epistemic
-    is the variance; for classes they are the expected entropy and the mutual information, (n,), and add up to `entropy`.
+    `mean`, `std`, `aleatoric`, `epistemic` are (n, targets), `probs` is (n, classes). For real and count targets
+    aleatoric + epistemic is the variance; for classes they are the expected entropy and the mutual information, (n,),
+    and add up to `entropy`.
     """
 
     def __init__(self, likelihood: Likelihood, forward: Callable, x: Any, num_draws: int, num_outputs: int) -> None:
@@ -233,4 +234,4 @@ def _quantile(likelihood: Likelihood, own: Any, outputs: jax.Array, y: None, lev
         low, high, guess, _ = jax.lax.while_loop(is_wide, narrow, (low, high, (low + high) / 2, 0))
         return jnp.round(high) if is_count else guess
 
-    return jnp.stack([solve(q) for q in levels], axis=1)  # (block, level, target)
+    return jnp.moveaxis(jax.lax.map(solve, levels), 0, 1)  # (block, level, target)

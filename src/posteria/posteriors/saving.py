@@ -43,7 +43,10 @@ def write_posterior(posterior: Posterior, folder: Path, manifest: dict, status: 
 
 
 def load(path: str | Path, network: Any = None, likelihood: Any = None, prior: Any = None) -> Posterior:
-    """Read a posterior that `fit(out=...)` or `save` wrote. Pass again what could not be written down: your own network, likelihood or prior."""
+    """Read a posterior that `fit(out=...)` or `save` wrote.
+
+    Pass again what could not be written down: your own network, likelihood or prior.
+    """
     folder = Path(path)
     manifest = store.read_manifest(folder)
     if "posterior" not in manifest:

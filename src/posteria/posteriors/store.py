@@ -101,7 +101,7 @@ class ArrayFile:
                 "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [max(1, c) for c in chunk]}},
                 "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}, {"name": "crc32c"}],
             }
-            if not np.issubdtype(dtype, np.integer) and dtype != bool:
+            if dtype.kind not in "iub":
                 spec["metadata"]["fill_value"] = "NaN"  # so that a lost chunk is seen
         try:
             self._array = ts.open(spec, create=shape is not None, open=True).result()

@@ -1,9 +1,9 @@
 """The laws that methods are held to, for tests of your own method:
 
-    from posteria.testing import ExactLaws
+from posteria.testing import ExactLaws
 
-    class TestMine(ExactLaws):
-        method = Mine(num_draws=1000)
+class TestMine(ExactLaws):
+    method = Mine(num_draws=1000)
 """
 
 from posteria.testing.laws import ExactLaws, MethodLaws, PointLaws, ProcedureLaws

@@ -59,7 +59,10 @@ class MethodLaws:
 
     def test_any_pytree_and_dtype_comes_back_unchanged(self) -> None:
         def init(key: jax.Array, x: jax.Array) -> dict:
-            return {"deep": [jnp.zeros((x.shape[-1], 1)), {"half": jnp.zeros(1, jnp.bfloat16)}], "scalar": jnp.zeros(())}
+            return {
+                "deep": [jnp.zeros((x.shape[-1], 1)), {"half": jnp.zeros(1, jnp.bfloat16)}],
+                "scalar": jnp.zeros(()),
+            }
 
         def apply(params: dict, x: jax.Array) -> jax.Array:
             weight, rest = params["deep"]

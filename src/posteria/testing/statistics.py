@@ -11,8 +11,8 @@ LEAST_P_VALUE = 1e-4  # seeds are fixed: a right sampler fails one law in ten th
 def moments_p_value(draws: np.ndarray, mean: np.ndarray, covariance: np.ndarray) -> float:
     """Of mean and full covariance of chains (chain, draw, size) at once: a joint chi-square.
 
-    The draws are whitened by the known moments; then every coordinate has mean 0 and every product of two coordinates mean
-    1 or 0, each with its own Monte Carlo error, and nearly no correlation between them.
+    The draws are whitened by the known moments; then every coordinate has mean 0 and every product of two coordinates
+    mean 1 or 0, each with its own Monte Carlo error, and nearly no correlation between them.
     """
     size = len(mean)
     white = np.linalg.solve(np.linalg.cholesky(covariance), (draws - mean).reshape(-1, size).T).T.reshape(draws.shape)

@@ -37,7 +37,12 @@ _NETWORK = linear_network()  # one for all, so that compiled code is shared
 
 
 def linear_regression(
-    num_data: int = 30, num_features: int = 3, noise: float = 0.5, prior_std: float = 0.7, temperature: float = 1.0, copies: int = 1
+    num_data: int = 30,
+    num_features: int = 3,
+    noise: float = 0.5,
+    prior_std: float = 0.7,
+    temperature: float = 1.0,
+    copies: int = 1,
 ) -> KnownPosterior:
     """Bayesian linear regression with correlated features; `copies` repeats every row. Bishop 2006, section 3.3."""
     rng = np.random.default_rng(0)
@@ -59,7 +64,9 @@ def prior_only(num_features: int = 3, prior_std: float = 0.7) -> KnownPosterior:
     """The same model without data: its posterior is its prior."""
     model = Model(_NETWORK, Gaussian(0.5), Normal(prior_std))
     size = num_features + 1
-    return KnownPosterior(model, (np.zeros((1, num_features), np.float32), None), np.zeros(size), prior_std**2 * np.eye(size))
+    return KnownPosterior(
+        model, (np.zeros((1, num_features), np.float32), None), np.zeros(size), prior_std**2 * np.eye(size)
+    )
 
 
 def correlated_gaussian(size: int = 20, correlation: float = 0.9) -> tuple[Callable, np.ndarray, np.ndarray]:
