@@ -13,7 +13,7 @@ from measure import at_most, interleaved, print_table
 
 TARGETS = {"devices": 2.4, "threads": 2.8}
 NUM_CHAINS = 4
-REPEATS = 3
+REPEATS = 5
 
 
 def main() -> None:

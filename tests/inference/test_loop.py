@@ -100,16 +100,20 @@ def test_a_finished_stage_is_not_run_again(tmp_path):
 
 
 LAYOUTS = """
+import json
+import pathlib
 import sys
+
 import jax
-import numpy as np
+
 import posteria as po
 from posteria.testing import linear_regression
+
 if sys.argv[1] == "devices":
     jax.config.update("jax_num_cpu_devices", 2)
-known = linear_regression() posterior = po.fit(known.model, known.data, po.HMC(num_draws=5, num_warmup=0,
-step_size=0.05, num_leapfrog=10), out=sys.argv[2], progress=False)
-import json, pathlib
+known = linear_regression()
+method = po.HMC(num_draws=5, num_warmup=0, step_size=0.05, num_leapfrog=10)
+po.fit(known.model, known.data, method, out=sys.argv[2], progress=False)
 print(json.loads(pathlib.Path(sys.argv[2], "manifest.json").read_text())["run"]["layout"])
 """
 
@@ -127,6 +131,11 @@ def test_host_devices_and_threads_draw_the_same_up_to_rounding(tmp_path):
     network = linear_regression().model.network
     one, other = (po.load(folder, network=network).stored.flat for folder in folders.values())
     np.testing.assert_allclose(one, other, atol=1e-3)
+
+
+def test_vectorised_chains_draw_the_same_up_to_rounding():
+    one = Run(recorded_layout="vmap").loop(KERNEL, jax.random.key(0), jnp.zeros(3), None, num_steps=9, keep=keep_all)
+    np.testing.assert_allclose(one.kept[1], run(num_steps=9, keep=keep_all).kept[1], rtol=1e-5)
 
 
 def test_a_run_that_goes_on_in_another_layout_says_so():

@@ -204,10 +204,22 @@ def test_a_density_that_leaves_the_finite_is_named_with_its_step():
         po.fit(po.Model(po.nn.mlp((5,)), po.likelihoods.Gaussian(0.01)), (X, Y), method, progress=False)
 
 
-def test_an_improper_prior_has_no_draws_to_start_from():
+@pytest.mark.parametrize("method", [po.HMC(num_draws=2), po.HMC(num_draws=2, start="map"), po.MAP(num_epochs=2)])
+def test_methods_that_need_a_density_refuse_an_improper_prior(method):
     model = po.Model(po.nn.mlp((5,)), prior=po.priors.LogUniform())
     with pytest.raises(SettingError, match="improper"):
-        po.fit(model, (X, Y), po.HMC(num_draws=2), progress=False)
+        po.fit(model, (X, Y), method, progress=False)
+
+
+def test_inputs_may_be_a_tree_of_tokens_and_mask():
+    tokens = RNG.integers(0, 30, size=(20, 12)).astype(np.int32)
+    x = {"tokens": tokens, "mask": tokens > 3}
+    network = po.nn.cnn_lstm(vocabulary=30, embedding=4, filters=4, cells=4)
+    model = po.Model(network, po.likelihoods.Categorical())
+    posterior = po.fit(model, (x, np.arange(20) % 2), po.MAP(num_epochs=3, batch_size=8), progress=False)
+    assert posterior.predict(x).probs.shape == (20, 2)
+    with pytest.raises(DataError, match="features"):
+        posterior.predict(tokens)
 
 
 def test_starts_with_the_wrong_shape_are_refused():

@@ -21,7 +21,7 @@ from posteria import tree
 
 def choose(num_chains: int, recorded: str | None = None) -> "Threads | Devices | Vectorised":
     """The layout for this machine, or the recorded one of an earlier run where this machine can still do it."""
-    if jax.default_backend() != "cpu":
+    if jax.default_backend() != "cpu" or recorded == Vectorised.name:
         return Vectorised()
     if recorded == "threads":
         return Threads()

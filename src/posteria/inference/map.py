@@ -62,6 +62,7 @@ class MAP:
 
     def climb(self, key: jax.Array, target: Target, starts: tree.Params, run: Run) -> "Climbed":
         """Ascend from every start (leading axis)."""
+        target.check_proper()
         key_split, key_loop = jax.random.split(key)
         held_out = None
         if self.validation and target.data is not None:

@@ -79,6 +79,7 @@ def run_chains(
     run: Run,
 ) -> Draws | DrawsPosterior:
     """Warm up and draw: `num_chains` chains of `num_draws`, each kept after `thinning` steps."""
+    target.check_proper()
     key_start, key_warmup, key_draws = jax.random.split(key, 3)
     bare: Any = target.without_data()
     flat = coordinates(bare)

@@ -112,16 +112,20 @@ class Target:
 
     def sample_prior(self, key: jax.Array) -> Params:
         """A start drawn from the prior (the likelihood's own parameters start where it says)."""
-        if not self.model.prior.is_proper:
-            raise SettingError(
-                f"{type(self.model.prior).__name__} has no draws: it is improper",
-                "a proper prior where a method starts from one",
-                'give start="map" or weights, or another prior',
-            )
+        self.check_proper()
         key_network, key_likelihood = jax.random.split(key)
         treedef = jax.tree.structure(self._network_structs)
         network = self.model.sample_prior(key_network, self._leaves, treedef)
         return {"network": network, "likelihood": self.model.likelihood.init(key_likelihood)}
+
+    def check_proper(self) -> None:
+        """Refuse an improper prior; for methods that need a density or a draw from it."""
+        if not self.model.prior.is_proper:
+            raise SettingError(
+                f"{type(self.model.prior).__name__} is improper: it has neither a density nor draws",
+                "a proper prior for this method",
+                "take po.priors.FanIn(), or a method made for it (sparse variational dropout)",
+            )
 
     def several_inits(self, key: jax.Array, num: int) -> tuple[Params, str]:
         """`num` different starts with a leading axis, and a note: a trained network has but one initialisation."""
@@ -202,6 +206,9 @@ class Density:
     def log_density(self, params: Params, batch: Any = None, likelihood_power: float = 1.0) -> jax.Array:
         del batch, likelihood_power
         return self._log_density(params)
+
+    def check_proper(self) -> None:
+        """A user's own density is taken as it is."""
 
     def as_starts(self, start: Params, num: int) -> Params:
         return broadcast_starts(start, self.structs, num)

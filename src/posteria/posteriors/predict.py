@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import logsumexp, xlogy
+from jax.scipy.special import logsumexp, ndtri, xlogy
 
 from posteria import tree
 from posteria.data.arrays import num_rows, rows
@@ -20,7 +20,7 @@ from posteria.random import as_key
 
 BLOCK_ELEMENTS = 2**21  # of draws x inputs x outputs held at once
 MAX_BLOCK = 4096  # inputs
-QUANTILE_STEPS = 60  # at most, of safeguarded Newton
+QUANTILE_STEPS = 100  # at most, of Newton's method and bisection
 
 
 class Predictive:
@@ -218,20 +218,24 @@ def _quantile(likelihood: Likelihood, own: Any, outputs: jax.Array, y: None, lev
         low, high, _ = jax.lax.while_loop(is_outside, widen, (means.min(0) - std, means.max(0) + std, std))
 
         def narrow(carry: tuple) -> tuple:
-            low, high, guess, number = carry
+            low, high, guess, move, is_solved, number = carry
             value, slope = jax.jvp(cdf, (guess,), (jnp.ones_like(guess),))
+            is_solved = is_solved | (jnp.abs(value - q) < tolerance) & (not is_count) | (high - low < 1e-6 * std)
             low, high = jnp.where(value < q, guess, low), jnp.where(value < q, high, guess)
             newton = guess - (value - q) / slope
-            # every third step halves the bracket, so that flat stretches of the mixture cannot stall Newton
-            is_safe = (newton > low) & (newton < high) & (number % 3 != 2) & (not is_count)
-            return low, high, jnp.where(is_safe, newton, (low + high) / 2), number + 1
+            # halve the bracket where Newton leaves it, or does not halve its own steps (flat stretches of the mixture)
+            is_newton = (newton > low) & (newton < high) & (jnp.abs(newton - guess) < move / 2) & (not is_count)
+            new = jnp.where(is_solved, guess, jnp.where(is_newton, newton, (low + high) / 2))
+            return low, high, new, jnp.where(is_newton, jnp.abs(new - guess), high - low), is_solved, number + 1
 
-        def is_wide(carry: tuple) -> jax.Array:
-            low, high, guess, number = carry
-            error = jnp.abs(cdf(guess) - q) if not is_count else (high - low) / std
-            return (number < QUANTILE_STEPS) & (error > 1e-6).any() & (high - low > 1e-6 * std).any()
+        def is_open(carry: tuple) -> jax.Array:
+            *_, is_solved, number = carry
+            return (number < QUANTILE_STEPS) & ~is_solved.all()
 
-        low, high, guess, _ = jax.lax.while_loop(is_wide, narrow, (low, high, (low + high) / 2, 0))
+        tolerance = 1e-4 * jnp.minimum(q, 1 - q)
+        guess = jnp.clip(means.mean(0) + std * ndtri(q), low, high)
+        start = low, high, guess, high - low, jnp.zeros_like(guess, bool), 0
+        low, high, guess, *_ = jax.lax.while_loop(is_open, narrow, start)
         return jnp.round(high) if is_count else guess
 
     return jnp.moveaxis(jax.lax.map(solve, levels), 0, 1)  # (block, level, target)
