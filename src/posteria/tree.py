@@ -48,13 +48,12 @@ def unraveller(tree: Params) -> Callable[[jax.Array], Params]:
     """The way back from `ravel(tree)`: leading axes of the flat array are kept, dtypes restored."""
     leaves, treedef = jax.tree.flatten(structs(tree))
     sizes = [math.prod(leaf.shape) for leaf in leaves]
-    offsets = [sum(sizes[:i]) for i in range(len(sizes))]
 
     def unravel(flat: jax.Array) -> Params:
+        parts = jax.lax.split(flat, sizes, axis=flat.ndim - 1)  # slices would each be padded again by the gradient
         lead = flat.shape[:-1]
         return treedef.unflatten(
-            flat[..., offset : offset + size].reshape(lead + leaf.shape).astype(leaf.dtype)
-            for leaf, offset, size in zip(leaves, offsets, sizes)
+            part.reshape(lead + leaf.shape).astype(leaf.dtype) for part, leaf in zip(parts, leaves)
         )
 
     return unravel

@@ -34,6 +34,12 @@ def use_cores() -> None:
     jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))
 
 
+def on_host(fn: Callable) -> Callable:
+    """Mark a function that makes its compiled calls itself, and is not to be compiled; only threads can run one."""
+    fn.runs_on_host = True  # type: ignore[attr-defined]
+    return fn
+
+
 class Threads:
     """One compiled call a chain, in threads; also the layout of a single chain."""
 
@@ -55,7 +61,7 @@ class Threads:
         self.apply(fn, chains[:1], *shared)
 
     def apply(self, fn: Callable, chains: list, *shared: Any) -> list:
-        compiled = _jit(fn)
+        compiled = fn if hasattr(fn, "runs_on_host") else _jit(fn)
         if len(chains) == 1:
             return [jax.block_until_ready(compiled(chains[0], *shared))]
         return list(_pool().map(lambda chain: jax.block_until_ready(compiled(chain, *shared)), chains))

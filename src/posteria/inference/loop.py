@@ -22,6 +22,7 @@ from posteria.errors import DensityError
 from posteria.inference import layout as layouts
 from posteria.inference.checkpoint import Checkpoint, Rows
 from posteria.inference.progress import Progress
+from posteria.trace import linear
 
 CHUNK_SECONDS = 0.5  # aimed at; progress is shown as often
 CHUNK_BYTES = 64 * 2**20  # of rows that a chain may hold on the device before they are fetched
@@ -122,7 +123,10 @@ class Run:
             return Trace(_state(layout, chains), kept.joined(), infos.joined(), infos.count)
 
         capacity = _capacity(kept_like, num_rows)
-        chunk = _chunk(kernel, keep, thinning, capacity)
+        if layout.name == layouts.Threads.name and _holds_convolution(kernel, tree.signature((one_chain, data))):
+            chunk = _chunk_of_calls(kernel, keep, thinning)
+        else:
+            chunk = _chunk(kernel, keep, thinning, capacity)
         layout.compile(chunk, chains, data, 0, 0)
         pace, began, count_before = 1, time.monotonic(), infos.count
         is_done = is_late = False
@@ -241,6 +245,41 @@ def _chunk(kernel: Kernel, keep: Callable, thinning: int, capacity: int) -> Call
         return (key_data, state), rows, infos
 
     return run_chunk
+
+
+@lru_cache(maxsize=256)
+def _chunk_of_calls(kernel: Kernel, keep: Callable, thinning: int) -> Callable:
+    """The same with one compiled call a step: on CPU, XLA's convolution is twenty times slower in a compiled loop."""
+
+    @jax.jit
+    def step(chain: tuple, data: Any, number: jax.Array) -> tuple:
+        key_data, state = chain
+        state, info = kernel.step(jax.random.fold_in(jax.random.wrap_key_data(key_data), number), state, data)
+        return (key_data, state), info
+
+    kept = jax.jit(lambda chain: keep(chain[1]))
+
+    @layouts.on_host
+    def run_calls(chain: tuple, data: Any, first: int, count: int) -> tuple:
+        rows, infos = [], []
+        for i in range(first, first + count):
+            steps = []
+            for number in range(i * thinning, (i + 1) * thinning):
+                chain, info = step(chain, data, number)
+                steps.append(info)
+            rows.append(kept(chain))
+            total = jax.tree.map(lambda *values: sum(values), *steps)
+            infos.append(jax.tree.map(lambda value: value / thinning if _is_float(value) else value, total))
+        return chain, *(tree.stack(parts) if parts else None for parts in (rows, infos))
+
+    return run_calls
+
+
+@lru_cache(maxsize=256)
+def _holds_convolution(kernel: Kernel, signature: tuple) -> bool:
+    treedef, leaves = signature
+    chain, data = treedef.unflatten(jax.ShapeDtypeStruct(*leaf) for leaf in leaves)
+    return linear.holds_convolution(lambda state, data: kernel.step(jax.random.key(0), state, data), chain[1], data)
 
 
 def _add_step(step: Callable, carry: tuple, number: jax.Array) -> tuple:

@@ -1,7 +1,6 @@
 """The mode of the posterior, by gradient ascent on the log density."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple
@@ -67,8 +66,8 @@ class MAP:
         held_out = None
         if self.validation and target.data is not None:
             target, held_out = _hold_out(key_split, target, self.validation)
-        check_starts(target, starts)
         batch_size = min(self.batch_size or target.num_data, target.num_data)
+        check_starts(target, starts, num_rows=batch_size)
         steps_per_epoch = math.ceil(target.num_data / batch_size) if batch_size else 1
         kernel = ascent(
             target.without_data(),
@@ -87,9 +86,8 @@ class MAP:
             num_steps=self.num_epochs * steps_per_epoch,
             is_over=lambda info: bool(np.all(info.is_stopped)),
         )
-        params = jax.tree.map(jnp.asarray, trace.state.best if held_out is not None else trace.state.params)
-        unflatten = tree.unraveller(target.structs) if self.optimizer is None else lambda params: params
-        return Climbed(unflatten(params), trace.info.log_density[:, -1])
+        params = trace.state.params if held_out is None else trace.state.best
+        return Climbed(jax.tree.map(jnp.asarray, params), trace.info.log_density[:, -1])
 
 
 class Climbed(NamedTuple):
@@ -98,7 +96,7 @@ class Climbed(NamedTuple):
 
 
 class Ascent(NamedTuple):
-    params: Any  # flat, or the tree where the user's optimiser wants it
+    params: tree.Params
     optimizer: Any
     batch_key: jax.Array
     step_number: jax.Array
@@ -125,23 +123,16 @@ def ascent(
 ) -> Kernel:
     import optax
 
-    to_position: Callable
-    to_params: Callable
-    if optimizer is None:  # one flat vector: an update of many leaves costs more than a small network's gradient
-        to_position, to_params = tree.ravel, tree.unraveller(target.structs)
+    if optimizer is None:
         optimizer = optax.adam(optax.cosine_decay_schedule(learning_rate, num_epochs * steps_per_epoch))
-    else:
-        to_position = to_params = lambda params: params
 
     def init(key: jax.Array, start: tree.Params, data: Any) -> Ascent:
-        position = to_position(start)
-        zero = jnp.asarray(0)
-        score = jnp.asarray(-jnp.inf)
-        return Ascent(position, optimizer.init(position), jax.random.key_data(key), zero, position, score, zero)
+        zero, no_score = jnp.asarray(0), jnp.asarray(-jnp.inf)
+        return Ascent(start, optimizer.init(start), jax.random.key_data(key), zero, start, no_score, zero)
 
-    def negative_log_density(position: Any, batch: Any) -> jax.Array:
+    def negative_log_density(params: tree.Params, batch: Any) -> jax.Array:
         """Per datum, so that a learning rate means the same for any amount of data."""
-        return -target.log_density(to_params(position), batch) / max(target.num_data, 1)
+        return -target.log_density(params, batch) / max(target.num_data, 1)
 
     def ascend(state: Ascent, data: Any) -> tuple[Ascent, Info]:
         train, held_out = data
@@ -159,7 +150,7 @@ def ascent(
         return state, Info(-value * max(target.num_data, 1), jnp.asarray(1), jnp.asarray(False))
 
     def judge(state: Ascent, held_out: Any) -> Ascent:
-        score = target.log_likelihood(to_params(state.params), held_out).mean()
+        score = target.log_likelihood(state.params, held_out).mean()
         is_better = score > state.best_score
         best = jax.tree.map(lambda new, old: jnp.where(is_better, new, old), state.params, state.best)
         stale = jnp.where(is_better, 0, state.stale_epochs + 1)

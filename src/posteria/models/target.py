@@ -214,9 +214,10 @@ class Density:
         return broadcast_starts(start, self.structs, num)
 
 
-def check_starts(target: Target | Density, starts: Params) -> None:
-    """Refuse starts whose density is not finite, before anything is compiled for them."""
-    log_densities = _log_densities(target.without_data())(starts, target.data)
+def check_starts(target: Target | Density, starts: Params, num_rows: int | None = None) -> None:
+    """Refuse starts whose density, of the first rows or of all, is not finite."""
+    batch = target.data if num_rows is None or target.data is None else rows(target.data, slice(num_rows))
+    log_densities = _log_densities(target.without_data())(starts, batch)
     if not np.isfinite(log_densities).all():
         chain = int(np.flatnonzero(~np.isfinite(log_densities))[0])
         raise DensityError(
