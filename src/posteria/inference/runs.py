@@ -63,7 +63,7 @@ def fit(
         return _resume(folder, stored, target, method, max_seconds, progress)
     store.claim(folder, if_exists)
     if start is not None:
-        store.write_arrays(folder / "start.npz", {str(i): leaf for i, leaf in enumerate(jax.tree.leaves(start))})
+        store.write_arrays(folder / store.START, {str(i): leaf for i, leaf in enumerate(jax.tree.leaves(start))})
     store.write_json(folder / store.MANIFEST, manifest)
     return _run(folder, manifest, target, method, key, start, max_seconds, progress)
 
@@ -164,8 +164,8 @@ def _resume(
     manifest = {name: part for name, part in stored.items() if name != "posterior"} | {"status": "running"}
     store.write_json(folder / store.MANIFEST, manifest)
     start = None
-    if (folder / "start.npz").is_file():
-        leaves = store.read_arrays(folder / "start.npz")
+    if (folder / store.START).is_file():
+        leaves = store.read_arrays(folder / store.START)
         start = jax.tree.structure(target.structs).unflatten(leaves[str(i)] for i in range(len(leaves)))
     key = key_from_json(stored["run"]["key"])
     return _run(folder, manifest, target, method, key, start, max_seconds, progress, stored["run"].get("layout"))

@@ -23,6 +23,7 @@ from posteria.errors import StoreError
 SCHEMA = 1
 READABLE_SCHEMAS = (1,)
 MANIFEST = "manifest.json"
+START = "start.npz"  # weights that the user gave a run to start from
 CHUNK_BYTES = 4 * 2**20  # of one zarr chunk
 
 
@@ -152,7 +153,7 @@ def read_manifest(folder: Path) -> dict:
 
 def claim(folder: Path, if_exists: str) -> None:
     """Make `folder` ready for a new run, or refuse."""
-    if folder.exists() and any(folder.iterdir()):
+    if folder.exists() and not _is_as_good_as_empty(folder):
         if if_exists != "replace":
             raise StoreError(
                 f"{folder} is not empty",
@@ -162,6 +163,11 @@ def claim(folder: Path, if_exists: str) -> None:
         read_manifest(folder)  # never remove what is not ours
         shutil.rmtree(folder)
     folder.mkdir(parents=True, exist_ok=True)
+
+
+def _is_as_good_as_empty(folder: Path) -> bool:
+    """Nothing but what a kill before the first manifest leaves behind."""
+    return all(path.name.startswith(".") or path.name == START for path in folder.iterdir())
 
 
 def save_arrays(folder: Path, arrays: dict[str, np.ndarray]) -> None:
@@ -188,7 +194,9 @@ def fingerprint(data: Any) -> str:
 
 
 def input_to_json(spec: Any) -> Any:
-    """Shapes and dtypes of one datum, as JSON; dicts, lists and tuples of arrays."""
+    """Shapes and dtypes of one datum, as JSON; dicts, lists and tuples of arrays, or None."""
+    if spec is None:
+        return None
     if isinstance(spec, dict):
         return {"dict": {name: input_to_json(value) for name, value in spec.items()}}
     if isinstance(spec, list | tuple):
@@ -197,6 +205,8 @@ def input_to_json(spec: Any) -> Any:
 
 
 def input_from_json(stored: Any) -> Any:
+    if stored is None:
+        return None
     if "dict" in stored:
         return {name: input_from_json(value) for name, value in stored["dict"].items()}
     for kind in (list, tuple):
