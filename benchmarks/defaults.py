@@ -21,7 +21,7 @@ LIMIT = 300.0  # seconds
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sets", nargs="+", default=[*JUDGED, *BESIDE], help="data sets, by name")
-    parser.add_argument("--method", nargs="+", choices=METHODS, default=["nuts"], help="one or more")
+    parser.add_argument("--method", nargs="+", choices=METHODS, default=["hmc"], help="one or more")
     parser.add_argument("--max-seconds", type=float, default=LIMIT, help="of a fit")
     arguments = parser.parse_args()
     po.use_cores()

@@ -24,9 +24,9 @@ PRIORS = {"fan-in": po.priors.FanIn(), "normal": po.priors.Normal(math.sqrt(1 / 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sets", nargs="+", choices=PUBLISHED, default=[*PUBLISHED])
-    parser.add_argument("--priors", nargs="+", choices=PRIORS, default=[*PRIORS], help="normal has variance 1/10")
+    parser.add_argument("--priors", nargs="+", choices=PRIORS, default=["fan-in"], help="normal has variance 1/10")
     parser.add_argument("--splits", type=int, default=3)
-    parser.add_argument("--max-seconds", type=float, default=180.0, help="of a fit; there is one a split")
+    parser.add_argument("--max-seconds", type=float, default=120.0, help="of a fit; there is one a split")
     parser.add_argument("--max-leapfrog", type=int, default=po.HMC().max_leapfrog)
     arguments = parser.parse_args()
     po.use_cores()

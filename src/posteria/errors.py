@@ -39,9 +39,5 @@ class DensityError(PosteriaError, FloatingPointError):
     pass
 
 
-class BudgetError(PosteriaError, TimeoutError):
-    pass
-
-
 class StoreError(PosteriaError, OSError):
     pass

@@ -264,7 +264,7 @@ def check_is_function_of_one_datum(network: Network, params: Params, x: Any) -> 
     params = jax.tree.map(lambda a, b: a + b.astype(a.dtype), params, _generic_params(tree.structs(params)))
     first, second = (jax.tree.map(lambda leaf, s=size: _beside_another(leaf, s), x) for size in (3.0, -1.0))
     for rows in (1, 2):
-        _check_outputs(network, params, jax.tree.map(lambda leaf, n=rows: leaf[:n], first))
+        check_outputs(network, params, jax.tree.map(lambda leaf, n=rows: leaf[:n], first))
     apply = jax.jit(network.apply)
     one, other = (np.asarray(apply(params, batch)[0], np.float64) for batch in (first, second))
     size = np.abs(one[np.isfinite(one)]).max(initial=0.0)
@@ -276,7 +276,8 @@ def check_is_function_of_one_datum(network: Network, params: Params, x: Any) -> 
         )
 
 
-def _check_outputs(network: Network, params: Params, x: Any) -> None:
+def check_outputs(network: Network, params: Params, x: Any) -> int:
+    """The number of outputs; refuses a network that does not give one row of floating-point outputs a datum."""
     rows = tree.length(x)
     shapes = jax.tree.map(lambda leaf: leaf.shape, x)
     try:
@@ -299,6 +300,7 @@ def _check_outputs(network: Network, params: Params, x: Any) -> None:
         raise NetworkError(
             f"the network returns {outputs.dtype}", "floating-point outputs", "return logits, not labels"
         )
+    return outputs.shape[1] if outputs.ndim == 2 else 1
 
 
 def _beside_another(x: Any, size: float) -> np.ndarray:

@@ -5,11 +5,15 @@ from typing import Any
 import jax
 import numpy as np
 
+from posteria.errors import SettingError
+
 
 def as_key(key: int | jax.Array) -> jax.Array:
     """A typed PRNG key from an int seed, a typed key, or a raw uint32 key."""
     if isinstance(key, int | np.integer):
         return jax.random.key(int(key))
+    if not isinstance(key, jax.Array | np.ndarray):
+        raise SettingError(f"key is {key!r}", "an int or a JAX key", "pass key=0")
     if jax.dtypes.issubdtype(key.dtype, jax.dtypes.prng_key):
         return key
     return jax.random.wrap_key_data(key)

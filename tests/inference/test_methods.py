@@ -64,6 +64,7 @@ def test_names_are_kebab_case():
 def test_settings_travel_as_json():
     method = po.Ensemble(po.HMC(num_draws=7, start="map"), 3)
     assert registry.from_json(registry.to_json(method)) == method
+    assert registry.to_json(po.HMC(num_draws=np.int64(7)))["settings"]["num_draws"] == 7
 
 
 @pytest.mark.parametrize(
@@ -81,6 +82,14 @@ def test_settings_travel_as_json():
         lambda: po.MAP(validation=1.0),
         lambda: po.Ensemble(po.MAP, 5),
         lambda: po.Ensemble(po.MAP(), 0),
+        lambda: po.Ensemble(po.MAP(), 2.5),
+        lambda: po.MAP(num_epochs=10.5),
+        lambda: po.HMC(step_size="a"),
+        lambda: po.HMC(trajectory=float("inf")),
+        lambda: po.fit(KNOWN.model, KNOWN.data, po.MAP(), key=1.5, progress=False),
+        lambda: po.fit(KNOWN.model, KNOWN.data, po.MAP(), start="map", progress=False),
+        lambda: po.sample(lambda p: -(p**2), 0.0, po.MAP(), progress=False),
+        lambda: po.sample(lambda p: -(p**2), 0.0, po.NUTS(), max_seconds=-1, progress=False),
         lambda: po.fit(KNOWN.model, KNOWN.data, po.HMC(start="nowhere"), progress=False),
         lambda: po.fit(KNOWN.model, KNOWN.data, po.MAP(), if_exists="maybe", progress=False),
         lambda: po.fit(KNOWN.model, KNOWN.data, po.MAP(), max_seconds=0, progress=False),
@@ -91,7 +100,7 @@ def test_settings_out_of_range_are_refused(make):
         make()
 
 
-STUCK = po.HMC(num_chains=2, num_draws=1, num_warmup=0, step_size=1e-7, num_leapfrog=1)
+STUCK = po.HMC(num_chains=2, num_draws=1, num_warmup=0, step_size=1e-7, num_leapfrog=1, start="prior")
 
 
 def starts_of(**settings) -> np.ndarray:
@@ -109,6 +118,7 @@ def test_chains_start_where_they_are_told():
 
     np.testing.assert_allclose(starts_of(method=replace(STUCK, start=mode)), [mode.stored.flat[0, 0]] * 2, atol=1e-4)
     np.testing.assert_allclose(starts_of(method=replace(STUCK, start="map")), [KNOWN.mean] * 2, atol=0.05)
+    np.testing.assert_allclose(starts_of(method=STUCK, start="map"), [KNOWN.mean] * 2, atol=0.05)
     prior = starts_of(method=STUCK)
     assert np.abs(prior[0] - prior[1]).min() > 1e-3
 
@@ -124,3 +134,16 @@ def test_a_sampler_of_any_pytree_keeps_its_tree():
     assert draws.params["b"][0].shape == (2, 5, 2, 2)
     with pytest.raises(SettingError, match="floating"):
         po.sample(lambda p: 0.0, {"a": 0}, po.NUTS(), progress=False)
+
+
+def test_an_ensemble_of_chains_is_diagnosed_as_one():
+    method = po.Ensemble(po.HMC(num_chains=2, num_draws=20, num_warmup=20), 2)
+    posterior = po.fit(KNOWN.model, KNOWN.data, method, progress=False)
+    assert posterior.diagnose(KNOWN.data[0]).num_chains == 4
+    assert posterior.to_arviz()["posterior"].sizes["chain"] == 4
+
+
+def test_a_sample_that_ends_early_says_so():
+    method = po.NUTS(num_draws=10**6, num_warmup=5)
+    draws = po.sample(lambda p: -0.5 * p**2, 0.0, method, max_seconds=1.0, progress=False)
+    assert any("max_seconds" in note for note in draws.facts["notes"])

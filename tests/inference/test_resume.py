@@ -111,6 +111,15 @@ def test_a_resume_with_other_data_network_prior_or_method_is_refused(tmp_path, l
         po.resume(folder, (x, y), network=po.nn.mlp((3,)), progress=False)
     with pytest.raises(StoreError, match="density"):
         po.resume(folder, (x, y), prior=po.priors.Normal(3.0), progress=False)
+    nearly = (
+        {"temperature": 1.001},
+        {"prior": po.priors.FanIn(1.001)},
+        {"likelihood": po.likelihoods.Gaussian(rate=0.0101)},
+    )
+    for settings in nearly:
+        with pytest.raises(StoreError, match="density"):
+            other = po.Model(model.network, **settings)
+            po.fit(other, (x, y), QUICK, out=folder, if_exists="resume", progress=False)
     with pytest.raises(StoreError, match="method"):
         po.resume(folder, (x, y), method=po.HMC(num_chains=2, num_draws=20, num_warmup=11), progress=False)
     with pytest.raises(StoreError, match="key"):
@@ -157,13 +166,43 @@ def test_starting_weights_survive_an_interruption(tmp_path, linear, monkeypatch)
 def test_max_seconds_ends_early_says_so_and_can_be_continued(tmp_path, linear):
     model, data = linear
     method = po.HMC(num_chains=2, num_draws=100_000, num_warmup=10)
-    posterior = po.fit(model, data, method, out=tmp_path / "run", max_seconds=3.0, progress=False)
+    posterior = po.fit(model, data, method, out=tmp_path / "run", max_seconds=5.0, progress=False)
     num_draws = posterior.stored.flat.shape[1]
     assert 0 < num_draws < 100_000
     assert "max_seconds" in posterior.diagnose().verdict
     again = po.resume(tmp_path / "run", data, max_seconds=3.0, progress=False)
     assert again.stored.flat.shape[1] > num_draws
     np.testing.assert_array_equal(again.stored.flat[:, :num_draws], posterior.stored.flat)
+
+
+def test_a_warm_up_that_was_cut_short_is_remembered(tmp_path, linear):
+    model, data = linear
+    method = po.HMC(num_chains=2, num_draws=20, num_warmup=5000, start="prior")
+    po.fit(model, data, method, out=tmp_path / "run", max_seconds=1e-6, progress=False)
+    resumed = po.resume(tmp_path / "run", data, progress=False)
+    assert resumed.stored.flat.shape[1] == 20
+    assert any("cut warm-up short" in note for note in resumed.facts["notes"])
+
+
+def test_a_posterior_of_another_package_is_saved_and_loaded_once_it_is_imported(tmp_path, linear):
+    model, data = linear
+    fitted = po.fit(model, data, QUICK, progress=False)
+
+    class Renamed(type(fitted)):
+        kind = "renamed"
+
+    Renamed(fitted.target, fitted.stored).save(tmp_path / "saved")
+    assert type(po.load(tmp_path / "saved")) is Renamed
+    del po.Posterior.kinds["renamed"]
+    with pytest.raises(StoreError, match="renamed"):
+        po.load(tmp_path / "saved")
+
+
+def test_a_file_in_the_way_is_refused(tmp_path, linear):
+    model, data = linear
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(StoreError, match="is a file"):
+        po.fit(model, data, QUICK, out=tmp_path / "file", progress=False)
 
 
 def test_an_occupied_folder_is_refused_and_never_removed_unless_it_is_ours(tmp_path, linear):
@@ -199,7 +238,9 @@ def test_a_prior_without_an_input_is_saved_and_loaded(tmp_path):
     np.testing.assert_array_equal(posterior.stored.flat, loaded.stored.flat)
 
 
-@pytest.mark.parametrize("damage", ["truncate", "flip", "remove", "nonsense", "foreign", "newer"])
+@pytest.mark.parametrize(
+    "damage", ["truncate", "flip", "remove", "remove counts", "nonsense", "foreign", "newer", "gap"]
+)
 def test_a_damaged_store_is_refused_by_name(tmp_path, linear, damage):
     model, data = linear
     folder = tmp_path / "run"
@@ -214,6 +255,13 @@ def test_a_damaged_store_is_refused_by_name(tmp_path, linear, damage):
         chunk.write_bytes(bytes([content[0] ^ 1]) + content[1:])
     elif damage == "remove":
         chunk.unlink()
+    elif damage == "remove counts":
+        counts = folder / "arrays" / "info.num_divergent"
+        next(path for path in counts.rglob("*") if path.is_file() and path.name != "zarr.json").unlink()
+    elif damage == "gap":
+        manifest = store.read_manifest(folder)
+        del manifest["posterior"]["arrays"]
+        store.write_json(folder / store.MANIFEST, manifest)
     elif damage == "nonsense":
         (folder / store.MANIFEST).write_bytes(b"\x80\x04nonsense")
     elif damage == "foreign":

@@ -1,5 +1,7 @@
 """One meaning of N, the prior and the temperature; the same density whatever the framework."""
 
+import dataclasses
+
 import flax.linen as linen
 import jax
 import jax.numpy as jnp
@@ -238,3 +240,75 @@ def test_without_data_a_network_that_needs_none_is_its_prior():
     model = po.Model(needs_none, po.likelihoods.Gaussian(1.0))
     posterior = po.fit(model, None, po.HMC(num_chains=2, num_draws=20, num_warmup=5), progress=False)
     assert posterior.predict(X).mean.shape == (24, 1)
+
+
+def test_a_bad_y_is_refused_before_anything_is_compiled(caplog):
+    network = po.nn.mlp((7,), activation=lambda x: x)  # not compiled by any other test
+    with jax.log_compiles(), pytest.raises(DataError, match="y"):
+        po.fit(po.Model(network), (X, np.full(24, np.nan)), po.MAP(num_epochs=1), progress=False)
+    compiled = [record.getMessage() for record in caplog.records if "Compiling" in record.getMessage()]
+    assert not [message for message in compiled if "apply" in message or "outputs" in message], compiled
+
+
+@pytest.mark.parametrize("data", [X, (X,), (X, Y, Y), X[:2], "data"])
+def test_data_that_are_not_a_pair_are_refused(data):
+    with pytest.raises(DataError, match="pair"):
+        po.fit(po.Model(po.nn.mlp((5,))), data, po.MAP(num_epochs=1), progress=False)
+
+
+def test_values_that_float32_cannot_hold_are_refused():
+    with pytest.raises(DataError, match="too large"):
+        po.fit(po.Model(po.nn.mlp((5,))), (X, Y.astype(float) * 1e39), po.MAP(num_epochs=1), progress=False)
+
+
+@dataclasses.dataclass
+class Changing:
+    """A prior that meets the contract, but could be changed after code was compiled for it."""
+
+    is_proper: bool = True
+
+    def log_prob(self, value, leaf):
+        return -0.5 * (value**2).sum()
+
+    def sample(self, key, leaf):
+        return jax.random.normal(key, leaf.shape, leaf.dtype)
+
+    def unit(self, leaf):
+        return 1.0
+
+
+def test_models_refuse_what_is_no_likelihood_and_what_cannot_be_hashed():
+    for likelihood in (po.likelihoods.Gaussian, "gaussian", None):
+        with pytest.raises(SettingError, match="likelihood"):
+            po.Model(po.nn.mlp((5,)), likelihood)
+    with pytest.raises(SettingError, match="frozen"):
+        po.Model(po.nn.mlp((5,)), prior=Changing())
+
+
+def test_biases_of_any_shape_and_added_tables_have_no_fan_in():
+    eqx = pytest.importorskip("equinox")
+
+    class Net(eqx.Module):
+        conv: eqx.nn.Conv2d
+        table: jax.Array
+        out: eqx.nn.Linear
+
+        def __init__(self, key):
+            self.conv, self.table = eqx.nn.Conv2d(3, 8, 3, key=key), jnp.zeros((8, 4))
+            self.out = eqx.nn.Linear(32, 1, key=key)
+
+        def __call__(self, x):
+            return self.out((self.conv(x).reshape(8, 4) + self.table).ravel())
+
+    leaves = po.Model(po.network(lambda key: Net(key))).leaves(np.zeros((2, 3, 4, 4), np.float32))
+    fan_ins = {leaf.path: leaf.fan_in for leaf in leaves}
+    assert fan_ins == {"conv/weight": 27, "conv/bias": None, "table": None, "out/weight": 32, "out/bias": None}
+
+
+def test_frames_are_matched_by_column_name():
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame(X, columns=["a", "b", "c"])
+    posterior = po.fit(po.Model(po.nn.mlp((5,))), (frame, Y), po.MAP(num_epochs=2), progress=False)
+    np.testing.assert_array_equal(posterior.predict(frame[["c", "a", "b"]]).mean, posterior.predict(frame).mean)
+    with pytest.raises(DataError, match="'c'"):
+        posterior.predict(frame[["a", "b"]])

@@ -71,7 +71,8 @@ def test_quantiles_solve_the_mixtures_cdf(block, q):
 
 
 def test_quantiles_of_components_far_apart_and_heavy_tails():
-    for likelihood in (po.likelihoods.Gaussian(1e-3), po.likelihoods.StudentT(df=1.5, scale=0.1)):
+    without_mean = po.likelihoods.StudentT(df=0.8, scale=0.1)
+    for likelihood in (po.likelihoods.Gaussian(1e-3), po.likelihoods.StudentT(df=1.5, scale=0.1), without_mean):
         p = posterior_of(likelihood, 1, num_draws=10).predict(100 * X)
         for q in (0.001, 0.3, 0.95):
             np.testing.assert_allclose(p.cdf(p.quantile(q)), q, atol=2e-3)
@@ -160,6 +161,9 @@ def test_what_a_likelihood_does_not_have_is_refused_with_the_way_out():
         regression.quantile(1.5)
     with pytest.raises(SettingError):
         regression.interval(0.0)
+    for num_draws in (0, -1, 2.5):
+        with pytest.raises(SettingError):
+            posterior_of(po.likelihoods.Gaussian(), 1).predict(X, num_draws)
     with pytest.raises(DataError):
         regression.log_prob(np.zeros(5))
 
@@ -168,7 +172,7 @@ def test_one_statistic_of_many_inputs_stays_small():
     """Draws x inputs are never held: 400 draws x 20,000 inputs x 2 outputs would be 64 MB a copy."""
     posterior = posterior_of(po.likelihoods.Gaussian(), 2, num_draws=400)
     p = posterior.predict(np.repeat(X, 541, axis=0))
-    size = p._block_size()
+    size = p._block_size(400)
     assert size * 400 * 2 * 4 <= 4 * predict.BLOCK_ELEMENTS
     assert p.quantile(0.9).shape == (37 * 541, 2)
 

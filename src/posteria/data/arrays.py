@@ -22,7 +22,7 @@ ROWS_SHOWN = 5
 def check_x(x: Any, name: str = "x") -> Data:
     """`x` as a tree of finite numeric arrays with a common, non-empty leading axis; a DataError otherwise."""
     if is_frame(x):
-        return _as_jax_dtype(_frame_values(x, name), name)
+        return as_jax_dtype(_frame_values(x, name), name)
     leaves, structure = jax.tree_util.tree_flatten_with_path(x, is_leaf=lambda node: isinstance(node, list))
     if not leaves:
         raise DataError(f"{name} holds no arrays ({type(x).__name__})", "an array, a frame or a tree of arrays")
@@ -94,7 +94,7 @@ def _check_leaf(leaf: Any, name: str) -> np.ndarray | jax.Array:
         raise DataError(f"{name} is empty, {values.shape}", "at least one row and one value a row")
     if jnp.issubdtype(values.dtype, jnp.floating):
         check_finite(values, name)
-    return leaf if isinstance(leaf, jax.Array) else _as_jax_dtype(values, name)
+    return leaf if isinstance(leaf, jax.Array) else as_jax_dtype(values, name)
 
 
 def _frame_values(frame: Any, name: str) -> np.ndarray:
@@ -111,7 +111,7 @@ def _frame_values(frame: Any, name: str) -> np.ndarray:
     return values
 
 
-def _as_jax_dtype(values: np.ndarray, name: str) -> np.ndarray:
+def as_jax_dtype(values: np.ndarray, name: str) -> np.ndarray:
     """The dtype JAX would give it anyway, refusing values that do not survive."""
     dtype = jax.dtypes.canonicalize_dtype(np.float64 if values.dtype == np.longdouble else values.dtype)
     if dtype == values.dtype:

@@ -47,9 +47,6 @@ def read_frame(path: str | Path) -> "pd.DataFrame":
                 f"{path} is not a table ({error})", "as many fields on every line as in the first"
             ) from None
     frame.columns = [str(column).strip() for column in frame.columns]
-    if frame.columns.has_duplicates:
-        twice = sorted(set(frame.columns[frame.columns.duplicated()]))
-        raise DataError(f"{path} has columns twice: {twice}", "a name for each column", "rename or drop one")
     if frame.empty:
         raise DataError(f"{path} has a header and no rows", "at least one row")
     return _without_row_numbers(frame)
@@ -92,6 +89,9 @@ def _check_header(path: str | Path, header: list[str]) -> None:
         raise DataError(
             f"{path} starts with numbers, {header[:3]}", "a first line with the names of the columns", "add that line"
         )
+    names = [name.strip() for name in header if name.strip()]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise DataError(f"{path} has columns twice: {twice}", "a name for each column", "rename or drop one")
 
 
 def _has_decimal_commas(lines: list[str]) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import jax
+import numpy as np
 
 from posteria import tree
 from posteria.errors import SettingError
@@ -29,7 +30,7 @@ class Ensemble:
     def __post_init__(self) -> None:
         if isinstance(self.method, type) or not hasattr(self.method, "fit"):
             raise SettingError(f"method is {self.method!r}", "a method such as po.MAP()", "pass an object, not a class")
-        if self.size < 1:
+        if not isinstance(self.size, int | np.integer) or self.size < 1:
             raise SettingError(f"size is {self.size}", "at least 1", "5 is usual")
 
     def fit(self, key: jax.Array, target: Target, start: Any, run: Run) -> Posterior:

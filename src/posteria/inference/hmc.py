@@ -29,16 +29,16 @@ class HMC:
     """
 
     num_chains: int = 4
-    num_draws: int = 500
-    num_warmup: int = 500
+    num_draws: int = 300
+    num_warmup: int = 150
     thinning: int = 1
     step_size: float | None = None
     trajectory: float | None = None
     num_leapfrog: int | None = None
     jitter: float = 0.5
     max_leapfrog: int = 1000
-    target_acceptance: float = 0.8
-    start: Any = "prior"
+    target_acceptance: float = 0.7
+    start: Any = "map"
 
     fidelity: ClassVar[str] = "exact"
 
@@ -47,7 +47,7 @@ class HMC:
         if self.trajectory is not None and self.num_leapfrog is not None:
             raise SettingError("both trajectory and num_leapfrog are given", "one of them", "leave one out")
         for name in ("trajectory", "num_leapfrog", "max_leapfrog"):
-            if getattr(self, name) is not None and not getattr(self, name) > 0:
+            if getattr(self, name) is not None and not 0 < getattr(self, name) < math.inf:
                 raise SettingError(
                     f"{name} is {getattr(self, name)}", "a positive number", "leave it out for the default"
                 )

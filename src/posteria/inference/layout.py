@@ -23,9 +23,12 @@ def choose(num_chains: int, recorded: str | None = None) -> "Threads | Devices |
     """The layout for this machine, or the recorded one of an earlier run where this machine can still do it."""
     if jax.default_backend() != "cpu" or recorded == Vectorised.name:
         return Vectorised()
-    if recorded == "threads":
+    if recorded == Threads.name:
         return Threads()
-    num_devices = max(n for n in range(1, len(jax.devices()) + 1) if num_chains % n == 0)
+    most = len(jax.devices())
+    if recorded is not None and recorded.startswith("devices:"):
+        most = min(most, int(recorded.removeprefix("devices:")))
+    num_devices = max(n for n in range(1, most + 1) if num_chains % n == 0)
     return Devices(num_devices) if num_devices > 1 else Threads()
 
 

@@ -120,6 +120,7 @@ class Run:
             chains = layout.split((keys, state))
             self._count_gradients(infos.joined())
         if is_finished:
+            self._note_if_cut(final_when_late, infos.count, num_rows)
             return Trace(_state(layout, chains), kept.joined(), infos.joined(), infos.count)
 
         capacity = _capacity(kept_like, num_rows)
@@ -156,6 +157,7 @@ class Run:
         state = _state(layout, chains)
         checkpoint.write(state, infos.count, kept, infos, num_rows, is_finished=is_done or final_when_late)
         self._root.is_whole &= is_done
+        self._note_if_cut(final_when_late, infos.count, num_rows)
         return Trace(state, kept.joined(), infos.joined(), infos.count)
 
     def _record(self, layout: str, num_chains: int) -> None:
@@ -168,6 +170,10 @@ class Run:
             )
         self._root._recorded_layout = layout
         self._on_layout(layout)
+
+    def _note_if_cut(self, final_when_late: bool, count: int, num_rows: int) -> None:
+        if final_when_late and count < num_rows:
+            self.note(f"max_seconds cut {self._name()} short, after {count} of {num_rows} steps")
 
     def _check_finite(self, info: Any, first_step: int) -> None:
         log_density = np.asarray(info.log_density)

@@ -14,7 +14,7 @@ from posteria.data.arrays import rows
 from posteria.data.batches import batch_indices, take
 from posteria.errors import SettingError
 from posteria.inference.loop import Kernel, Run
-from posteria.models.target import Target, check_starts
+from posteria.models.target import Target, check_starts, log_densities
 from posteria.posteriors.draws import Draws, DrawsPosterior
 
 
@@ -37,10 +37,12 @@ class MAP:
     fidelity: ClassVar[str] = "point"
 
     def __post_init__(self) -> None:
-        for name in ("num_epochs", "batch_size", "learning_rate", "patience"):
+        for name in ("num_epochs", "batch_size", "patience"):
             value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise SettingError(f"{name} is {value}", "a positive number", "leave it out for the default")
+            if value is not None and not (isinstance(value, int | np.integer) and value > 0):
+                raise SettingError(f"{name} is {value!r}", "a positive whole number", "leave it out for the default")
+        if not self.learning_rate > 0:
+            raise SettingError(f"learning_rate is {self.learning_rate}", "a positive number", "0.01 is the default")
         if not 0.0 <= self.validation < 1.0:
             raise SettingError(f"validation is {self.validation}", "a share in [0, 1)", "0.1 holds out a tenth")
 
@@ -86,13 +88,15 @@ class MAP:
             num_steps=self.num_epochs * steps_per_epoch,
             is_over=lambda info: bool(np.all(info.is_stopped)),
         )
-        params = trace.state.params if held_out is None else trace.state.best
-        return Climbed(jax.tree.map(jnp.asarray, params), trace.info.log_density[:, -1])
+        if held_out is None:
+            return Climbed(jax.tree.map(jnp.asarray, trace.state.params), trace.info.log_density[:, -1])
+        best = jax.tree.map(jnp.asarray, trace.state.best)
+        return Climbed(best, log_densities(target, best, num_rows=batch_size))
 
 
 class Climbed(NamedTuple):
     params: tree.Params  # with a leading axis of starts
-    log_density: np.ndarray  # (start,), of the last batch
+    log_density: np.ndarray  # (start,), of a batch
 
 
 class Ascent(NamedTuple):

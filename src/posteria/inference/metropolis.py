@@ -30,7 +30,7 @@ class MetropolisHastings:
     thinning: int = 20
     step_size: float | None = None
     target_acceptance: float = 0.234
-    start: Any = "prior"
+    start: Any = "map"
 
     fidelity: ClassVar[str] = "exact"
 

@@ -29,7 +29,7 @@ class NUTS:
     step_size: float | None = None
     max_doublings: int = 10
     target_acceptance: float = 0.8
-    start: Any = "prior"
+    start: Any = "map"
 
     fidelity: ClassVar[str] = "exact"
 

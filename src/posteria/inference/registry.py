@@ -7,6 +7,8 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
+
 from posteria.errors import SettingError
 
 ENTRY_POINTS = "posteria.methods"
@@ -70,13 +72,13 @@ def get(name: str) -> type:
     raise SettingError(f"there is no method {name!r}", f"one of {names()}", fix)
 
 
-def as_method(method: Any) -> Method:
+def as_method(method: Any) -> Any:
     """A method from an object, a class or a name."""
     if isinstance(method, str):
         return get(method)()
     if isinstance(method, type):
         return method()
-    if not callable(getattr(method, "fit", None)):
+    if not (callable(getattr(method, "fit", None)) and dataclasses.is_dataclass(method)):
         raise SettingError(f"method is {method!r}", "a method such as po.HMC(), or its name", "see po.methods()")
     return method
 
@@ -104,6 +106,8 @@ def from_json(stored: dict) -> Any:
 
 
 def _value_to_json(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        value = value.item()
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if dataclasses.is_dataclass(value) and hasattr(value, "fit"):

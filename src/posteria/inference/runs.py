@@ -23,12 +23,13 @@ from posteria.posteriors.draws import Draws
 from posteria.random import as_key, key_from_json, key_to_json
 
 IF_EXISTS = ("error", "resume", "replace")
+START_STREAM = 7  # folded into the key for starts drawn from a posterior
 
 
 def fit(
     model: Model,
     data: Any,
-    method: Any = "nuts",
+    method: Any = "hmc",
     *,
     key: int | jax.Array = 0,
     start: Any = None,
@@ -48,8 +49,7 @@ def fit(
         raise SettingError(
             f"if_exists is {if_exists!r}", f"one of {IF_EXISTS}", "the default refuses to touch a folder in use"
         )
-    if max_seconds is not None and not max_seconds > 0:
-        raise SettingError(f"max_seconds is {max_seconds}", "a positive number", "leave it out for no limit")
+    _check_seconds(max_seconds)
     key = as_key(key)
     target = Target(model, data)
     method, start = _written_start(method, start, target, key)
@@ -88,9 +88,13 @@ def resume(
     stored = store.read_manifest(folder)
     if "run" not in stored:
         raise StoreError(f"{folder} holds a saved posterior", "the folder of a fit", "po.load reads it")
-    model, _ = saving.model_from_json(stored["model"], network, likelihood, prior)
+    with store.refuse_damage(folder):
+        model, _ = saving.model_from_json(stored["model"], network, likelihood, prior)
     target = Target(model, data)
-    method = registry.from_json(stored["run"]["method"]) if method is None else registry.as_method(method)
+    if method is None:
+        with store.refuse_damage(folder):
+            method = registry.from_json(stored["run"]["method"])
+    method = registry.as_method(method)
     method, _ = _written_start(method, None, target, jax.random.key(0))
     _check_same_run(stored, _manifest(target, method, key_from_json(stored["run"]["key"])))
     return _resume(folder, stored, target, method, max_seconds, progress)
@@ -107,14 +111,11 @@ def sample(
 ) -> Draws:
     """Draws from any log density over any pytree, by a sampler; `draws.params` has leaves (chain, draw, ...)."""
     method = registry.as_method(method)
+    if not hasattr(method, "num_chains"):
+        raise SettingError(f"method is {method!r}", "a sampler", "take po.NUTS() or po.HMC()")
+    _check_seconds(max_seconds)
     start = jax.tree.map(jnp.asarray, start)
-    run = Run(progress=progress, max_seconds=max_seconds)
-    try:
-        draws = method.fit(as_key(key), Density(log_density, start), start, run)
-    finally:
-        run.progress.close()
-    draws.facts = {"notes": run.notes, "gradients": run.num_gradients}
-    return draws
+    return _fit_and_record(method, as_key(key), Density(log_density, start), start, Run(None, progress, max_seconds))
 
 
 def _run(
@@ -128,31 +129,51 @@ def _run(
     progress: bool,
     recorded_layout: str | None = None,
 ) -> Posterior:
-    began = time.monotonic()
     run = Run(
         folder, progress, max_seconds, recorded_layout, on_layout=lambda name: _record_layout(folder, manifest, name)
     )
     try:
-        posterior = method.fit(key, target, start, run)
+        posterior = _fit_and_record(method, key, target, start, run)
     except KeyboardInterrupt:
         if folder is not None:
             run.progress.say(f"Interrupted, and saved. To continue: po.resume({str(folder)!r}, data=(x, y))")
         raise
-    finally:
-        run.progress.close()
-    posterior.facts |= {
-        "method": registry.to_json(method),
-        "seconds": time.monotonic() - began,
-        "gradients": run.num_gradients,
-        "num_data": target.num_data,
-        "notes": run.notes + ([] if run.is_whole else ["max_seconds ended the fit early"]),
-        "is_whole": run.is_whole,
-    }
     if folder is not None:
         saving.write_posterior(posterior, folder, manifest, "complete" if run.is_whole else "cut short")
         if run.is_whole:
             shutil.rmtree(folder / "stages", ignore_errors=True)
     return posterior
+
+
+def _fit_and_record(method: Any, key: jax.Array, target: Target | Density, start: Any, run: Run) -> Any:
+    """The method's posterior (or draws), with the facts of the fit."""
+    began = time.monotonic()
+    try:
+        posterior = method.fit(key, target, start, run)
+    finally:
+        run.progress.close()
+    if not isinstance(posterior, Posterior | Draws):
+        raise SettingError(
+            f"{type(method).__name__}.fit returned {type(posterior).__name__}",
+            "a po.Posterior",
+            "subclass po.Posterior",
+        )
+    if not run.is_whole:
+        run.note("max_seconds ended the fit early")
+    posterior.facts |= {
+        "method": registry.to_json(method),
+        "seconds": time.monotonic() - began,
+        "gradients": run.num_gradients,
+        "num_data": target.num_data,
+        "notes": run.notes,
+        "is_whole": run.is_whole,
+    }
+    return posterior
+
+
+def _check_seconds(max_seconds: float | None) -> None:
+    if max_seconds is not None and not max_seconds > 0:
+        raise SettingError(f"max_seconds is {max_seconds}", "a positive number", "leave it out for no limit")
 
 
 def _resume(
@@ -174,13 +195,17 @@ def _resume(
 def _written_start(method: Any, start: Any, target: Target, key: jax.Array) -> tuple[Any, Any]:
     """Starts as plain weights, so that they can be written down, and the method without them."""
     own = getattr(method, "start", None)
+    if isinstance(start, str):  # "prior" or "map", as a sampler's own setting
+        if own is None:
+            raise SettingError(f"start is {start!r}", f"weights: {type(method).__name__} has no start", "leave it out")
+        return replace(method, start=start), None
     if own is not None and not isinstance(own, str):
         method, start = replace(method, start="prior"), own if start is None else start
     if start is None:
         return method, None
     num = getattr(method, "num_chains", getattr(method, "size", 1))
     if hasattr(start, "sample_params"):
-        return method, start.sample_params(key, num)
+        return method, start.sample_params(jax.random.fold_in(key, START_STREAM), num)
     return method, target.as_starts(start, num)
 
 
@@ -248,7 +273,9 @@ def _check_same_run(stored: dict, manifest: dict) -> None:
         raise StoreError(
             "the network has other parameters than the run's", "the same network", "pass the network it began with"
         )
-    if not np.allclose(old["density"], new["density"], rtol=1e-2, atol=1e-3):
+    parts = ("likelihood", "prior", "temperature")  # written down exactly, or judged by the density
+    is_same = all(stored["model"][part] == manifest["model"][part] for part in parts)
+    if not is_same or not np.allclose(old["density"], new["density"], rtol=1e-2, atol=1e-3):
         raise StoreError(
             "the model's density is not that of the run",
             "the same network, likelihood, prior and temperature",

@@ -5,6 +5,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from posteria.data.arrays import as_jax_dtype
 from posteria.errors import DataError, NetworkError
 
 MISSING = ("NoneType", "NAType", "NaTType")  # None and pandas' two, by name: pandas need not be imported
@@ -23,7 +24,7 @@ def real_targets(y: Any, num_outputs: int, outputs_per_target: int = 1) -> np.nd
             f"{outputs_per_target} outputs for each column of y",
             f"give the network {outputs_per_target * y.shape[1]} outputs, or check the shape of y",
         )
-    return y if jax.dtypes.issubdtype(y.dtype, np.floating) else y.astype(np.float32)
+    return as_jax_dtype(y if jax.dtypes.issubdtype(y.dtype, np.floating) else y.astype(np.float32), "y")
 
 
 def counts(y: Any, num_outputs: int) -> np.ndarray:

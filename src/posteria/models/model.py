@@ -1,5 +1,6 @@
 """A network, a likelihood, a prior and a temperature: everything but the data."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -8,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from posteria import tree
+from posteria.data.arrays import check_x
 from posteria.errors import NetworkError, SettingError
 from posteria.models.likelihoods import Gaussian, Likelihood
 from posteria.models.priors import FanIn, Leaf, Prior, as_prior
@@ -32,7 +34,22 @@ class Model:
     def __post_init__(self) -> None:
         object.__setattr__(self, "network", network(self.network))
         object.__setattr__(self, "prior", as_prior(self.prior))
-        if not 0.0 < float(self.temperature) < float("inf"):
+        if isinstance(self.likelihood, type) or not hasattr(self.likelihood, "log_prob"):
+            raise SettingError(
+                f"likelihood is {self.likelihood!r}",
+                "an object such as po.likelihoods.Gaussian()",
+                "see po.likelihoods",
+            )
+        for part in (self.likelihood, self.prior):
+            if type(part).__hash__ is None:
+                raise SettingError(
+                    f"{type(part).__name__} is not hashable", "one that compiled code can be kept for", "make it frozen"
+                )
+        try:
+            object.__setattr__(self, "temperature", float(self.temperature))
+        except (TypeError, ValueError):
+            object.__setattr__(self, "temperature", float("nan"))
+        if not 0.0 < self.temperature < float("inf"):
             raise SettingError(f"temperature is {self.temperature}", "a positive number", "1.0 is Bayes' rule")
 
     def outputs(self, network_params: tree.Params, x: Any) -> jax.Array:
@@ -51,11 +68,20 @@ class Model:
 
     def prior_functions(self, key: int | jax.Array, x: Any, num_draws: int) -> jax.Array:
         """Network outputs under draws from the prior, (draw, batch, output)."""
-        leaves = self.leaves(x)
-        treedef = jax.tree.structure(network_structs(self.network, InputSpec.of(x)))
+        x = check_x(x)
         keys = jax.random.split(as_key(key), num_draws)
-        one = jax.jit(lambda key, x: self.outputs(self.sample_prior(key, leaves, treedef), x))
-        return jnp.stack([one(key, x) for key in keys])
+        return _prior_functions(self, InputSpec.of(x))(keys, x)
+
+
+@lru_cache(maxsize=64)
+def _prior_functions(model: Model, spec: "InputSpec") -> Callable:
+    leaves = list(_leaves(model.network, spec))
+    treedef = jax.tree.structure(network_structs(model.network, spec))
+
+    def one(key: jax.Array, x: Any) -> jax.Array:
+        return model.outputs(model.sample_prior(key, leaves, treedef), x)
+
+    return jax.jit(lambda keys, x: jax.lax.map(lambda key: one(key, x), keys))
 
 
 @lru_cache(maxsize=128)
@@ -102,8 +128,8 @@ def _leaves(network: Network, spec: InputSpec | None) -> tuple[Leaf, ...]:
         leaf = found.get(path)
         if leaf is not None and leaf.uses:
             return leaf.uses[0].fan_in
-        is_table = leaf is not None and "gather" in (leaf.reason or "")  # looked up, not summed
-        return None if is_table else _fan_in_by_shape(shape)
+        is_seen = leaf is not None and not (leaf.reason or "").startswith("inside")
+        return None if is_seen else _fan_in_by_shape(shape)  # seen, and not summed: a bias, a table, a norm's scale
 
     return tuple(
         Leaf(path, leaf.shape, leaf.dtype, fan_in(path, leaf.shape))

@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from posteria import tree
-from posteria.data.arrays import check_same_length, check_x, num_rows, rows
-from posteria.errors import DensityError, NetworkError, SettingError
+from posteria.data.arrays import check_same_length, check_x, is_frame, num_rows, rows
+from posteria.errors import DataError, DensityError, NetworkError, SettingError
 from posteria.models.model import InputSpec, Model, network_structs
-from posteria.networks import Network, check_is_function_of_one_datum
+from posteria.networks import Network, check_is_function_of_one_datum, check_outputs
 
 Params = tree.Params  # {"network": ..., "likelihood": ...}
 
@@ -28,15 +28,17 @@ class Target:
         self.model = model
         self._spec: InputSpec | None = None
         self.num_outputs: int | None = None
-        x, y = (None, None) if data is None else data
+        self.columns: list | None = None  # of a frame
+        x, y = _pair(data)
         if x is not None:
+            self.columns = list(x.columns) if is_frame(x) else None
             x = check_x(x)
             self._spec = InputSpec.of(x)
-            _check_network(model.network, self._spec, x)
             self.num_outputs = _num_outputs(model.network, self._spec)
             if y is not None:
                 y = model.likelihood.check(y, self.num_outputs)
                 check_same_length(x, y)
+            _check_network(model.network, self._spec, x)
         self._network_structs = _structs(model, self._spec)
         self.num_data = 0 if y is None else num_rows(x)
         self.data = None if y is None else jax.tree.map(jnp.asarray, (x, y))
@@ -216,15 +218,20 @@ class Density:
 
 def check_starts(target: Target | Density, starts: Params, num_rows: int | None = None) -> None:
     """Refuse starts whose density, of the first rows or of all, is not finite."""
-    batch = target.data if num_rows is None or target.data is None else rows(target.data, slice(num_rows))
-    log_densities = _log_densities(target.without_data())(starts, batch)
-    if not np.isfinite(log_densities).all():
-        chain = int(np.flatnonzero(~np.isfinite(log_densities))[0])
+    values = log_densities(target, starts, num_rows)
+    if not np.isfinite(values).all():
+        chain = int(np.flatnonzero(~np.isfinite(values))[0])
         raise DensityError(
-            f"the log density at start {chain} is {float(log_densities[chain])}",
+            f"the log density at start {chain} is {values[chain]}",
             "a finite density at every start",
             "standardise x and y, check the likelihood's scale, or give another start",
         )
+
+
+def log_densities(target: Target | Density, starts: Params, num_rows: int | None = None) -> np.ndarray:
+    """At each of several parameters (leading axis), by the first rows of the data or by all: (start,)."""
+    batch = target.data if num_rows is None or target.data is None else rows(target.data, slice(num_rows))
+    return np.asarray(_log_densities(target.without_data())(starts, batch))
 
 
 @lru_cache(maxsize=64)
@@ -245,17 +252,27 @@ def _structs(model: Model, spec: InputSpec | None) -> Params:
         raise
 
 
+def _pair(data: Any) -> tuple[Any, Any]:
+    if data is None:
+        return None, None
+    if not isinstance(data, tuple | list) or len(data) != 2:
+        raise DataError(f"data is {type(data).__name__}", "a pair (x, y), or None for the prior", "pass (x, y)")
+    return data[0], data[1]
+
+
 _are_functions_of_one_datum: set = set()  # networks that were checked, with the shape of their input
+MAX_REMEMBERED = 128
 
 
 def _check_network(network: Network, spec: InputSpec, x: Any) -> None:
     if (network, spec) not in _are_functions_of_one_datum:
         params = network.init(jax.random.key(0), spec.zeros())
         check_is_function_of_one_datum(network, params, rows(x, np.arange(min(3, num_rows(x)))))
+        if len(_are_functions_of_one_datum) >= MAX_REMEMBERED:
+            _are_functions_of_one_datum.clear()
         _are_functions_of_one_datum.add((network, spec))
 
 
 @lru_cache(maxsize=128)
 def _num_outputs(network: Network, spec: InputSpec) -> int:
-    outputs = jax.eval_shape(network.apply, network_structs(network, spec), spec.zeros())
-    return outputs.shape[1] if outputs.ndim > 1 else 1
+    return check_outputs(network, network_structs(network, spec), spec.zeros())

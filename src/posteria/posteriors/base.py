@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import jax
 import numpy as np
 
-from posteria.data.arrays import check_x
+from posteria.data.arrays import check_x, is_frame
 from posteria.errors import DataError, SettingError
 from posteria.models.model import Model
 from posteria.models.target import Target
@@ -23,6 +23,12 @@ class Posterior(ABC):
     """A distribution over functions. Holds the model, never the training data."""
 
     kind: ClassVar[str]  # its name in the store
+    kinds: ClassVar[dict[str, type["Posterior"]]] = {}  # all that were imported, by that name
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "kind" in vars(cls):
+            Posterior.kinds[cls.kind] = cls
 
     def __init__(self, target: Target, facts: dict | None = None) -> None:
         self.target = target.without_data()
@@ -45,16 +51,19 @@ class Posterior(ABC):
     def state(self) -> tuple[dict, dict[str, np.ndarray]]:
         """Settings (JSON) and arrays from which `from_state(target, settings, arrays)` makes the posterior again."""
 
+    @classmethod
+    @abstractmethod
+    def from_state(cls, target: Target, settings: dict, arrays: dict, facts: dict) -> "Posterior":
+        """The posterior that `state` described."""
+
     def functions(self, key: int | jax.Array, x: Any, num_draws: int) -> jax.Array:
         """Network outputs under draws from the posterior: (draw, batch, output)."""
-        return self.draws(as_key(key), self._check_x(x), num_draws)[0]
+        return self.draws(as_key(key), self._check_x(x), check_num_draws(num_draws))[0]
 
     def predict(self, x: Any, num_draws: int | None = None) -> Predictive:
         """The Bayesian model average at x. All stored draws are used, or `num_draws` (spread over chains)."""
         x = self._check_x(x)
-        num_draws = num_draws or self.num_draws
-        if num_draws < 1:
-            raise SettingError(f"num_draws is {num_draws}", "at least 1", "leave it out to use all")
+        num_draws = self.num_draws if num_draws is None else check_num_draws(num_draws)
         key = as_key(PREDICT_KEY)
         num_outputs = self.target.num_outputs or self.draws(key, as_batch_of_one(x), 1)[0].shape[-1]
         return Predictive(self.model.likelihood, lambda x: self.draws(key, x, num_draws), x, num_draws, num_outputs)
@@ -67,6 +76,10 @@ class Posterior(ABC):
 
     def _check_x(self, x: Any) -> Any:
         """x as arrays, refused where its features are not those of the fit."""
+        if is_frame(x) and self.target.columns is not None:
+            if missing := [name for name in self.target.columns if name not in x.columns]:
+                raise DataError(f"x lacks the columns {missing}", "the features of the fit", "add them")
+            x = x[self.target.columns]  # by name, in the order of the fit
         x = check_x(x)
         got, wanted = (
             jax.tree.map(lambda leaf: np.shape(leaf)[1:], rows)
@@ -77,3 +90,9 @@ class Posterior(ABC):
                 f"x has rows of {got}", f"{wanted}, as in the fit", "pass the same features, in the same order"
             )
         return x
+
+
+def check_num_draws(num_draws: int) -> int:
+    if not isinstance(num_draws, int | np.integer) or num_draws < 1:
+        raise SettingError(f"num_draws is {num_draws!r}", "a whole number of at least 1", "100 is usual")
+    return int(num_draws)

@@ -43,8 +43,9 @@ class Diagnosis:
 
     @property
     def verdict(self) -> str:
+        notes = [f"Note: {note}." for note in self.notes]
         if self.num_draws == 1:
-            return "A point, or one draw a member: there is nothing to converge."
+            return " ".join(["A point, or one draw a chain: there is nothing to converge.", *notes])
         sentences = []
         if np.isnan(self.rhat).any():
             share = np.isnan(self.rhat).mean()
@@ -74,7 +75,7 @@ class Diagnosis:
             sentences.append(
                 f"Acceptance is only {self.acceptance:.2f}: a smaller step_size or more warm-up would help."
             )
-        return " ".join([*sentences, *(f"Note: {note}." for note in self.notes)])
+        return " ".join([*sentences, *notes])
 
     def __str__(self) -> str:
         lines = [

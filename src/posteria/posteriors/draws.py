@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from posteria import tree
 from posteria.models.target import Target
-from posteria.posteriors.base import Posterior
+from posteria.posteriors.base import Posterior, check_num_draws
 from posteria.posteriors.diagnosis import Diagnosis, diagnose
 from posteria.random import as_key
 
@@ -87,7 +87,7 @@ class DrawsPosterior(Posterior):
 
     def sample(self, key: int | jax.Array, num_draws: int) -> tree.Params:
         """Weight draws in the network's own tree with a leading draw axis."""
-        return self.sample_params(as_key(key), num_draws)["network"]
+        return self.sample_params(as_key(key), check_num_draws(num_draws))["network"]
 
     def sample_params(self, key: jax.Array, num_draws: int) -> tree.Params:
         """Draws of the network's and the likelihood's parameters, with a leading draw axis."""

@@ -9,7 +9,9 @@ import numpy as np
 from posteria import tree
 from posteria.errors import SettingError
 from posteria.models.target import Target
-from posteria.posteriors.base import Posterior
+from posteria.posteriors.base import Posterior, check_num_draws
+from posteria.posteriors.diagnosis import Diagnosis
+from posteria.posteriors.draws import Draws, DrawsPosterior
 from posteria.random import as_key
 
 
@@ -32,13 +34,29 @@ class MixturePosterior(Posterior):
 
     def sample(self, key: int | jax.Array, num_draws: int) -> tree.Params:
         """Weight draws in the network's own tree with a leading draw axis."""
-        return self.sample_params(as_key(key), num_draws)["network"]
+        return self.sample_params(as_key(key), check_num_draws(num_draws))["network"]
 
     def sample_params(self, key: jax.Array, num_draws: int) -> tree.Params:
         if not all(hasattr(member, "sample_params") for member in self.members):
             raise SettingError("a member has no weights to sample", "members in weight space", "use functions()")
         parts = [member.sample_params(k, num) for member, k, num in self._shares(key, num_draws)]
         return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
+
+    def diagnose(self, x: Any = None) -> Diagnosis:
+        """Whether the members' chains agree, as chains of one posterior would."""
+        return self._as_one().diagnose(x)
+
+    def to_arviz(self) -> Any:
+        """As an ArviZ DataTree, the members' chains side by side."""
+        return self._as_one().to_arviz()
+
+    def _as_one(self) -> DrawsPosterior:
+        members = [member for member in self.members if isinstance(member, DrawsPosterior)]
+        if len(members) < len(self.members):
+            raise SettingError("a member holds no chains", "members that are chains", "diagnose the members")
+        flat = np.concatenate([member.stored.flat for member in members])
+        info = {name: np.concatenate([member.info[name] for member in members]) for name in members[0].info}
+        return DrawsPosterior(self.target, Draws(self.target.structs, flat, info), self.facts)
 
     def _shares(self, key: jax.Array, num_draws: int) -> list[tuple]:
         keys = jax.random.split(key, len(self.members))

@@ -76,13 +76,13 @@ class Predictive:
     def log_prob(self, y: Any) -> np.ndarray:
         """Log density of the mixture at y, (n,)."""
         y = self._check_y(y)
-        return self._map(_log_prob, y)
+        return self._map(_log_prob, y=y)
 
     def cdf(self, y: Any) -> np.ndarray:
         """P(target <= y), each target alone: (n, targets)."""
         self._need("cdf", "a distribution function", "use probs")
         y = self._check_y(y)
-        return self._map(_cdf, y)
+        return self._map(_cdf, y=y)
 
     def quantile(self, q: float | Any) -> np.ndarray:
         """Of the mixture, each target alone: (n, targets), with a leading axis where q is a list."""
@@ -90,7 +90,7 @@ class Predictive:
         levels = np.atleast_1d(np.asarray(q, np.float32))
         if not ((levels > 0) & (levels < 1)).all():
             raise SettingError(f"q is {q}", "levels between 0 and 1, exclusive", "0.9 is the 90 % quantile")
-        quantiles = self._map(_quantile, shared=(jnp.asarray(levels),))  # (n, level, target)
+        quantiles = self._map(_quantile, lambda number: (jnp.asarray(levels),))  # (n, level, target)
         return np.moveaxis(quantiles, 1, 0) if np.ndim(q) else quantiles[:, 0]
 
     def interval(self, level: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
@@ -109,8 +109,8 @@ class Predictive:
                 for k in jax.random.split(key_draws, -(-num // self._num_draws))
             ]
         )
-        samples = self._map(_sample, shared=(key_y, cycle[:num]), with_number=True)  # (n, num, ...)
-        return np.moveaxis(samples, 1, 0)
+        samples = self._map(_sample, lambda number: (jax.random.fold_in(key_y, number), cycle[:num]), num_held=num)
+        return np.moveaxis(samples, 1, 0)  # from (n, num, ...)
 
     # ---- streaming
 
@@ -123,22 +123,25 @@ class Predictive:
     def _entropies(self) -> tuple[np.ndarray, ...]:
         return self._map(_entropies)
 
-    def _map(self, statistic: Callable, y: Any = None, shared: tuple = (), with_number: bool = False) -> Any:
-        """Compute a statistic block by block; every block has the same shape, so that it is compiled once."""
+    def _map(self, statistic: Callable, shared: Callable = lambda number: (), y: Any = None, num_held: int = 0) -> Any:
+        """Compute a statistic block by block; every block has the same shape, so that it is compiled once.
+
+        `shared(number)` are further arguments for block `number`; `num_held` is how many values a row needs at once, if
+        more than there are draws.
+        """
         n = num_rows(self._x)
-        size = min(self._block_size(), 1 << (n - 1).bit_length())
+        size = min(self._block_size(max(num_held, self._num_draws)), 1 << (n - 1).bit_length())
         compiled = _compiled(statistic, self._likelihood)
         parts = []
         for number, first in enumerate(range(0, n, size)):
             block = np.minimum(np.arange(first, first + size), n - 1)  # the last block repeats its last row
             outputs, own = self._forward(rows(self._x, block))
-            extra = (number,) if with_number else ()
-            part = compiled(own, outputs, None if y is None else y[block], *shared, *extra)
+            part = compiled(own, outputs, None if y is None else y[block], *shared(number))
             parts.append(jax.tree.map(lambda leaf: np.asarray(leaf)[: n - first], part))  # noqa: B023
         return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
 
-    def _block_size(self) -> int:
-        return int(np.clip(BLOCK_ELEMENTS // (self._num_draws * self._num_outputs), 1, MAX_BLOCK))
+    def _block_size(self, num_held: int) -> int:
+        return int(np.clip(BLOCK_ELEMENTS // (num_held * self._num_outputs), 1, MAX_BLOCK))
 
     def _check_y(self, y: Any) -> np.ndarray:
         y = self._likelihood.check(y, self._num_outputs)
@@ -189,9 +192,9 @@ def _cdf(likelihood: Any, own: Any, outputs: jax.Array, y: jax.Array) -> jax.Arr
 
 
 def _sample(
-    likelihood: Likelihood, own: Any, outputs: jax.Array, y: None, key: jax.Array, cycle: jax.Array, number: jax.Array
+    likelihood: Likelihood, own: Any, outputs: jax.Array, y: None, key: jax.Array, cycle: jax.Array
 ) -> jax.Array:
-    keys = jax.random.split(jax.random.fold_in(key, number), len(cycle))
+    keys = jax.random.split(key, len(cycle))
     own, outputs = tree.index((own, outputs), cycle)
     return jnp.moveaxis(jax.vmap(likelihood.sample)(keys, own, outputs), 0, 1)
 
@@ -199,8 +202,10 @@ def _sample(
 def _quantile(likelihood: Likelihood, own: Any, outputs: jax.Array, y: None, levels: jax.Array) -> jax.Array:
     """Solve cdf(y) = q: Newton's steps inside a bracket that always holds the root."""
     means, variances = _over_draws(likelihood.moments, own, outputs)
+    means = jnp.where(jnp.isfinite(means), means, 0.0)  # heavy tails may have none: the bracket is widened from there
     std = jnp.sqrt(variances.mean(0) + means.var(0))
     std = jnp.where(jnp.isfinite(std) & (std > 0), std, 1.0)
+    finest = jnp.where(jnp.isfinite(variances), jnp.sqrt(variances), std).min(0)  # of the mixture's components
     is_count = likelihood.kind == "count"
 
     def solve(q: jax.Array) -> jax.Array:
@@ -220,7 +225,7 @@ def _quantile(likelihood: Likelihood, own: Any, outputs: jax.Array, y: None, lev
         def narrow(carry: tuple) -> tuple:
             low, high, guess, move, is_solved, number = carry
             value, slope = jax.jvp(cdf, (guess,), (jnp.ones_like(guess),))
-            is_solved = is_solved | (jnp.abs(value - q) < tolerance) & (not is_count) | (high - low < 1e-6 * std)
+            is_solved = is_solved | (jnp.abs(value - q) < tolerance) & (not is_count) | (high - low < 1e-5 * finest)
             low, high = jnp.where(value < q, guess, low), jnp.where(value < q, high, guess)
             newton = guess - (value - q) / slope
             # halve the bracket where Newton leaves it, or does not halve its own steps (flat stretches of the mixture)

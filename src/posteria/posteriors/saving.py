@@ -17,10 +17,7 @@ from posteria.models.target import Target
 from posteria.posteriors import store
 from posteria.posteriors.base import Posterior
 
-KINDS = {
-    "draws": "posteria.posteriors.draws:DrawsPosterior",
-    "mixture": "posteria.posteriors.mixture:MixturePosterior",
-}
+MODULES = ("draws", "mixture")  # where Posteria's own kinds of posterior live
 VERSIONS_OF = ("posteria", "jax", "jaxlib", "flax", "optax", "blackjax", "numpy")
 
 
@@ -53,17 +50,24 @@ def load(path: str | Path, network: Any = None, likelihood: Any = None, prior: A
         raise StoreError(
             f"the run in {folder} is not finished", "a finished fit", f"po.resume({str(path)!r}, data=(x, y)) goes on"
         )
-    target = Target(*model_from_json(manifest["model"], network, likelihood, prior))
-    content = manifest["posterior"]
-    arrays = store.load_arrays(folder, content["arrays"])
-    return restore(target, content["kind"], content["settings"], arrays, content["facts"])
+    with store.refuse_damage(folder):
+        target = Target(*model_from_json(manifest["model"], network, likelihood, prior))
+        target.columns = manifest["model"].get("columns")
+        content = manifest["posterior"]
+        arrays = store.load_arrays(folder, content["arrays"])
+        return restore(target, content["kind"], content["settings"], arrays, content["facts"])
 
 
 def restore(target: Target, kind: str, own_settings: dict, arrays: dict[str, np.ndarray], facts: dict) -> Posterior:
-    if kind not in KINDS:
-        raise StoreError(f"the posterior is of kind {kind!r}", f"one of {list(KINDS)}", "load it with a newer Posteria")
-    module, name = KINDS[kind].split(":")
-    return getattr(import_module(module), name).from_state(target, own_settings, arrays, facts)
+    for module in MODULES:
+        import_module(f"posteria.posteriors.{module}")
+    if kind not in Posterior.kinds:
+        raise StoreError(
+            f"the posterior is of kind {kind!r}",
+            f"one of {list(Posterior.kinds)}",
+            "import the package that defines it, or load it with a newer Posteria",
+        )
+    return Posterior.kinds[kind].from_state(target, own_settings, arrays, facts)
 
 
 def model_to_json(target: Target) -> dict:
@@ -74,6 +78,7 @@ def model_to_json(target: Target) -> dict:
         "likelihood": likelihoods.to_json(model.likelihood),
         "prior": priors.to_json(model.prior),
         "temperature": float(model.temperature),
+        "columns": target.columns,
         "input": store.input_to_json(target.blank_input),
         "structure": networks.structure(target.structs["network"]),
         "fingerprint": _fingerprint(model.network, target.blank_input),

@@ -5,12 +5,14 @@ runs/hmc/arrays/<name>/     the posterior's arrays (zarr 3, a checksum a chunk)
 runs/hmc/stages/<stage>/    while running: state.npz (the last checkpoint) and kept/ (draws so far)
 """
 
+import contextlib
 import hashlib
 import io
 import json
 import os
 import shutil
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -102,8 +104,8 @@ class ArrayFile:
                 "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [max(1, c) for c in chunk]}},
                 "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}, {"name": "crc32c"}],
             }
-            if dtype.kind not in "iub":
-                spec["metadata"]["fill_value"] = "NaN"  # so that a lost chunk is seen
+            if (lost := _lost_value(dtype)) is not None:  # what a chunk that is not there reads as
+                spec["metadata"]["fill_value"] = "NaN" if np.isnan(lost) else int(lost)
         try:
             self._array = ts.open(spec, create=shape is not None, open=True).result()
         except ValueError as error:
@@ -121,9 +123,17 @@ class ArrayFile:
             values = np.asarray(array.read().result())
         except ValueError as error:
             raise StoreError(f"{self._path} is damaged ({_first_line(error)})", "whole chunks", "fit again") from error
-        if values.dtype.kind == "f" and np.isnan(values).any():
+        lost = _lost_value(values.dtype)
+        if lost is not None and (np.isnan(values) if np.isnan(lost) else values == lost).any():
             raise StoreError(f"{self._path} has missing chunks", "every draw that was written", "fit again")
         return values
+
+
+def _lost_value(dtype: np.dtype) -> float | int | None:
+    """A value that is never written, to tell a missing chunk by: NaN, or the least signed integer."""
+    if dtype.kind == "i":
+        return np.iinfo(dtype).min
+    return None if dtype.kind in "ub" else float("nan")
 
 
 def _first_line(error: Exception) -> str:
@@ -131,6 +141,19 @@ def _first_line(error: Exception) -> str:
 
 
 # ---- manifests
+
+
+@contextlib.contextmanager
+def refuse_damage(folder: Path) -> Iterator[None]:
+    """Turn what goes wrong while a manifest's content is read into a StoreError."""
+    try:
+        yield
+    except (KeyError, TypeError, AttributeError) as error:
+        raise StoreError(
+            f"the manifest in {folder} lacks or garbles a part ({type(error).__name__}: {error})",
+            "a whole manifest",
+            "restore it, or fit again",
+        ) from error
 
 
 def read_manifest(folder: Path) -> dict:
@@ -153,6 +176,8 @@ def read_manifest(folder: Path) -> dict:
 
 def claim(folder: Path, if_exists: str) -> None:
     """Make `folder` ready for a new run, or refuse."""
+    if folder.exists() and not folder.is_dir():
+        raise StoreError(f"{folder} is a file", "a folder", "choose another path")
     if folder.exists() and not _is_as_good_as_empty(folder):
         if if_exists != "replace":
             raise StoreError(
