@@ -240,6 +240,7 @@ def test_without_data_a_network_that_needs_none_is_its_prior():
     model = po.Model(needs_none, po.likelihoods.Gaussian(1.0))
     posterior = po.fit(model, None, po.HMC(num_chains=2, num_draws=20, num_warmup=5), progress=False)
     assert posterior.predict(X).mean.shape == (24, 1)
+    assert any("fan-in" in note for note in posterior.facts["notes"])
 
 
 def test_a_bad_y_is_refused_before_anything_is_compiled(caplog):

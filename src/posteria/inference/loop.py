@@ -128,6 +128,7 @@ class Run:
             chunk = _chunk_of_calls(kernel, keep, thinning)
         else:
             chunk = _chunk(kernel, keep, thinning, capacity)
+        self.progress.update(self._name(), infos.count, num_rows, "compiling")
         layout.compile(chunk, chains, data, 0, 0)
         pace, began, count_before = 1, time.monotonic(), infos.count
         is_done = is_late = False

@@ -148,6 +148,7 @@ def _run(
 def _fit_and_record(method: Any, key: jax.Array, target: Target | Density, start: Any, run: Run) -> Any:
     """The method's posterior (or draws), with the facts of the fit."""
     began = time.monotonic()
+    run.note(target.caveat)
     try:
         posterior = method.fit(key, target, start, run)
     finally:

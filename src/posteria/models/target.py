@@ -65,6 +65,15 @@ class Target:
     def temperature(self) -> float:
         return self.model.temperature
 
+    @property
+    def caveat(self) -> str:
+        """What the user should know of this target; empty where there is nothing."""
+        if self._spec is None and any(leaf.fan_in for leaf in self._leaves):
+            return (
+                "no x was given, so fan-in was read off the kernels' shapes as (..., in, out); (x, None) would tell it"
+            )
+        return ""
+
     # ---- the density
 
     def log_prior(self, params: Params) -> jax.Array:
@@ -179,6 +188,7 @@ class Density:
 
     data = None
     num_data = 0
+    caveat = ""
 
     def __init__(self, log_density: Callable[[Params], jax.Array], start: Params) -> None:
         self._log_density = log_density
