@@ -12,7 +12,7 @@ checkpoint.CHECKPOINT_SHARE = 1.0
 loop.CHUNK_SECONDS = 0.02
 
 METHODS = {
-    "hmc": po.HMC(num_chains=2, num_draws=3000, num_warmup=300),
+    "hmc": po.HMC(num_chains=2, num_draws=3000, num_warmup=300, start="prior"),
     "ensemble": po.Ensemble(po.NUTS(num_chains=1, num_draws=60, num_warmup=60), 2),
     "map": po.MAP(num_epochs=3000, batch_size=20),
 }
