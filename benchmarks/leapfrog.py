@@ -84,7 +84,13 @@ def bare_scan(data, num_draws):
 def posteria_fit(data, num_draws):
     model = po.Model(po.nn.mlp((boston.NUM_HIDDEN,), outputs=1))
     method = po.HMC(
-        num_chains=1, num_draws=num_draws, num_warmup=0, step_size=STEP_SIZE, num_leapfrog=NUM_LEAPFROG, jitter=0.0
+        num_chains=1,
+        num_draws=num_draws,
+        num_warmup=0,
+        step_size=STEP_SIZE,
+        num_leapfrog=NUM_LEAPFROG,
+        jitter=0.0,
+        start="prior",
     )
 
     def fit():
