@@ -3,8 +3,8 @@
 506 x 13 regression, 50 hidden units, noise inferred, one chain, the same step size and number of leapfrogs for all.
 A call that was made before (so that compiled code can be used again) is timed at two lengths. "a call" is the longer
 one divided by its leapfrogs; "steady" is the difference, in which nothing is left of what a call costs whatever its
-length. NumPyro compiles again in every `mcmc.run`: that is in its call, and not in its steady cost. Its row is there
-twice, as it comes (with its progress bar, which is on unless told otherwise; ours is on too) and without the bar.
+length. NumPyro's row is there twice: as it comes, with its progress bar (ours is on too), and without, where every
+`mcmc.run` compiles again; that is in its call, and not in its steady cost.
 """
 
 from functools import partial
