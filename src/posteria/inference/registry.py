@@ -59,7 +59,7 @@ def names() -> list[str]:
 
 
 def get(name: str) -> type:
-    """The class of a method by its name in kebab case."""
+    """The class of a method by its name in kebab case; your own, not registered, as "mypkg.methods:Mine"."""
     if name in BUILT_IN:
         module, attribute = BUILT_IN[name].split(":")
         return getattr(import_module(module), attribute)
@@ -67,9 +67,22 @@ def get(name: str) -> type:
         return _registered[name]
     for point in entry_points(group=ENTRY_POINTS, name=name):
         return point.load()
+    if ":" in name:
+        return _imported(name)
     near = get_close_matches(name, names(), n=1)
     fix = f"did you mean {near[0]!r}?" if near else "`posteria methods` lists them"
     raise SettingError(f"there is no method {name!r}", f"one of {names()}", fix)
+
+
+def _imported(name: str) -> type:
+    module, _, attribute = name.partition(":")
+    try:
+        method = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise SettingError(
+            f"there is no method {name!r} ({error})", "module:Class", "run where it can be imported"
+        ) from error
+    return register(method)
 
 
 def as_method(method: Any) -> Any:

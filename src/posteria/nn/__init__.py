@@ -8,6 +8,7 @@ from typing import Any
 
 from posteria.errors import SettingError
 from posteria.networks import Network
+from posteria.networks import network as as_network
 
 __all__ = ["build", "cnn_lstm", "lenet5", "lenet_300_100", "mlp", "parse", "resnet20_frn"]
 
@@ -95,9 +96,14 @@ def build(spec: dict) -> Network:
 
 
 def parse(text: str, outputs: int) -> Network:
-    """A network from its command-line spelling: `mlp`, `mlp:50,50`, `mlp:` (linear), `lenet5`, `resnet20-frn`..."""
+    """A network from its command-line spelling: `mlp`, `mlp:50,50`, `mlp:` (linear), `lenet5`, `resnet20-frn`...
+
+    `mypkg.nets:build` is your own: a network, or a function of the number of outputs that returns one.
+    """
     name, colon, sizes = text.partition(":")
     spellings = {known.replace("_", "-"): known for known in CONSTRUCTORS}
+    if colon and name not in spellings:
+        return _imported(name, sizes, outputs)
     if name not in spellings or (colon and name != "mlp"):
         raise SettingError(f"network {text!r}", f"one of {', '.join(spellings)}", "layer sizes follow, as in mlp:50,50")
     settings: dict = {"outputs": outputs}
@@ -107,6 +113,20 @@ def parse(text: str, outputs: int) -> Network:
         except ValueError as error:
             raise SettingError(f"network {text!r}", "layer sizes as whole numbers", "write mlp:50,50") from error
     return build({"name": spellings[name], "settings": settings})
+
+
+def _imported(module: str, attribute: str, outputs: int) -> Network:
+    try:
+        found = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise SettingError(
+            f"network {module}:{attribute} ({error})",
+            f"one of {', '.join(CONSTRUCTORS)}, or module:name of your own",
+            "run where that module can be imported",
+        ) from error
+    if inspect.isfunction(found) and "outputs" in inspect.signature(found).parameters:
+        found = found(outputs=outputs)
+    return as_network(found)
 
 
 @cache

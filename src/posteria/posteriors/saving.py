@@ -17,7 +17,7 @@ from posteria.models.target import Target
 from posteria.posteriors import store
 from posteria.posteriors.base import Posterior
 
-MODULES = ("draws", "mixture")  # where Posteria's own kinds of posterior live
+MODULES = ("draws", "gaussian", "mixture")  # where Posteria's own kinds of posterior live
 VERSIONS_OF = ("posteria", "jax", "jaxlib", "flax", "optax", "blackjax", "numpy")
 
 

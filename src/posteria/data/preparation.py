@@ -1,0 +1,126 @@
+"""A user's rows as a network wants them, the same way for new rows as for the first; and what is odd about new ones."""
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from posteria.data.arrays import check_x, is_frame
+from posteria.data.encode import Encoded, Encoder
+from posteria.data.standardise import Standardiser
+from posteria.data.table import Table, from_frame
+from posteria.errors import DataError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, eq=False)
+class Preparation:
+    """Columns encoded (of a frame) and standardised (of a table, not of images); real targets standardised."""
+
+    kind: str  # "regression" or "classes"
+    target: str  # the name of y, "" where it has none
+    class_names: tuple[str, ...]  # empty for regression
+    encoder: Encoder | None  # None: x comes as arrays
+    x: Standardiser | None
+    y: Standardiser | None  # None for classes
+    lowest: np.ndarray  # of each feature among the training rows, in its own units; empty where x is no table
+    highest: np.ndarray
+
+    @classmethod
+    def from_table(cls, frame: "pd.DataFrame", target: str, kind: str | None = None) -> "Preparation":
+        """As the training rows ask for; see `data.from_frame` for how the kind is guessed."""
+        return cls.from_encoded(from_frame(frame, target, kind))
+
+    @classmethod
+    def from_encoded(cls, table: Table) -> "Preparation":
+        """The same, of rows already encoded."""
+        arrays = cls.from_arrays(table.x, table.y, table.kind, table.class_names)
+        return replace(arrays, encoder=table.encoder, target=table.target)
+
+    @classmethod
+    def from_arrays(cls, x: Any, y: Any, kind: str, class_names: tuple[str, ...] = ()) -> "Preparation":
+        """Of training rows that are numbers already; y is labels 0..K-1 for classes."""
+        is_table = isinstance(x, np.ndarray) and x.ndim == 2 and x.dtype.kind == "f"
+        if kind == "classes" and not class_names:
+            class_names = tuple(map(str, range(int(np.max(y)) + 1)))
+        return cls(
+            kind=kind,
+            target="",
+            class_names=class_names,
+            encoder=None,
+            x=Standardiser.fit(x) if is_table else None,
+            y=Standardiser.fit(y) if kind == "regression" else None,
+            lowest=x.min(axis=0) if is_table else np.zeros(0),
+            highest=x.max(axis=0) if is_table else np.zeros(0),
+        )
+
+    @property
+    def num_outputs(self) -> int:
+        """Of a network for these targets, one a class or one a number."""
+        return len(self.class_names) or (1 if self.y is None or not self.y.mean.ndim else len(self.y.mean))
+
+    def encode(self, rows: Any) -> Encoded:
+        """Rows as numbers in their own units, and what could not be carried over."""
+        if self.encoder is None:
+            return Encoded(check_x(rows), {}, ())
+        if not is_frame(rows):
+            raise DataError(
+                f"rows are a {type(rows).__name__}", "a frame with named columns, as in the fit", "pass a pandas frame"
+            )
+        return self.encoder.encode(rows.drop(columns=self.target, errors="ignore"))
+
+    def inputs(self, rows: Any) -> Any:
+        """Rows as the network's x."""
+        return self.standardised(self.encode(rows).x)
+
+    def standardised(self, x: Any) -> Any:
+        return x if self.x is None else self.x.apply(x).astype(np.float32)
+
+    def targets(self, values: Any) -> np.ndarray:
+        """y as the network's likelihood wants it: standardised, or positions in `class_names`."""
+        if self.y is not None:
+            return self.y.apply(np.asarray(values, np.float64)).astype(np.float32)
+        if self.encoder is None and np.asarray(values).dtype.kind in "iu":
+            return np.asarray(values, np.int32)
+        positions = {name: position for position, name in enumerate(self.class_names)}
+        names = [str(value).strip() for value in np.asarray(values)]
+        if unknown := sorted(set(names) - set(positions)):
+            raise DataError(
+                f"the target holds {unknown[:5]}",
+                f"the classes of the fit, {list(self.class_names)}",
+                "drop those rows",
+            )
+        return np.array([positions[name] for name in names], np.int32)
+
+    def num_outside(self, x: Any) -> np.ndarray:
+        """How many features of each row of encoded x lie outside the range of the training rows: (n,)."""
+        if not self.lowest.size:
+            return np.zeros(len(x), int)
+        return ((x < self.lowest) | (x > self.highest)).sum(axis=1)
+
+    def to_json(self) -> dict:
+        return {
+            "kind": self.kind,
+            "target": self.target,
+            "class_names": list(self.class_names),
+            "encoder": self.encoder and self.encoder.to_json(),
+            "x": self.x and self.x.to_json(),
+            "y": self.y and self.y.to_json(),
+            "lowest": self.lowest.tolist(),
+            "highest": self.highest.tolist(),
+        }
+
+    @classmethod
+    def from_json(cls, stored: dict) -> "Preparation":
+        return cls(
+            kind=stored["kind"],
+            target=stored["target"],
+            class_names=tuple(stored["class_names"]),
+            encoder=stored["encoder"] and Encoder.from_json(stored["encoder"]),
+            x=stored["x"] and Standardiser.from_json(stored["x"]),
+            y=stored["y"] and Standardiser.from_json(stored["y"]),
+            lowest=np.asarray(stored["lowest"], np.float64),
+            highest=np.asarray(stored["highest"], np.float64),
+        )

@@ -1,0 +1,165 @@
+"""Gaussians over the weights: what variational methods, SWAG and a sampled Laplace approximation hold."""
+
+from dataclasses import dataclass, fields
+from functools import lru_cache, partial
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import ArrayLike
+
+from posteria import tree
+from posteria.models.target import Target
+from posteria.posteriors.base import Posterior, check_num_draws
+from posteria.random import as_key
+
+
+class Spread:
+    """How a Gaussian's draws differ from its mean; subclasses are dataclasses of arrays, and JAX pytrees."""
+
+    kind: ClassVar[str]  # its name in the store
+    kinds: ClassVar[dict[str, type["Spread"]]] = {}
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        Spread.kinds[cls.kind] = cls
+
+    def noise(self, key: jax.Array) -> jax.Array:
+        """One draw with mean zero: (size,)."""
+        raise NotImplementedError
+
+    @property
+    def variances(self) -> jax.Array:
+        """Of each coordinate: (size,)."""
+        raise NotImplementedError
+
+    def covariance(self) -> jax.Array:
+        """(size, size): for small networks."""
+        raise NotImplementedError
+
+    def sample(self, key: jax.Array, num: int) -> jax.Array:
+        """Draws with mean zero: (num, size)."""
+        return jax.lax.map(self.noise, jax.random.split(key, num))
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        return {field.name: np.asarray(getattr(self, field.name)) for field in fields(self)}  # type: ignore[arg-type]
+
+    @classmethod
+    def from_arrays(cls, arrays: dict) -> "Spread":
+        return cls(**arrays)
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=["std"], meta_fields=[])
+@dataclass(frozen=True, eq=False)
+class Diagonal(Spread):
+    """Independent coordinates."""
+
+    std: ArrayLike  # (size,)
+
+    kind = "diagonal"
+
+    def noise(self, key: jax.Array) -> jax.Array:
+        return jnp.asarray(self.std) * jax.random.normal(key, jnp.shape(self.std))
+
+    @property
+    def variances(self) -> jax.Array:
+        return jnp.asarray(self.std) ** 2
+
+    def covariance(self) -> jax.Array:
+        return jnp.diag(self.variances)
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=["std", "factor"], meta_fields=[])
+@dataclass(frozen=True, eq=False)
+class LowRank(Spread):
+    """diag(std^2) + factor factor^T."""
+
+    std: ArrayLike  # (size,)
+    factor: ArrayLike  # (size, rank)
+
+    kind = "low rank"
+
+    def noise(self, key: jax.Array) -> jax.Array:
+        key_diagonal, key_factor = jax.random.split(key)
+        factor = jnp.asarray(self.factor)
+        along = factor @ jax.random.normal(key_factor, factor.shape[1:])
+        return jnp.asarray(self.std) * jax.random.normal(key_diagonal, factor.shape[:1]) + along
+
+    @property
+    def variances(self) -> jax.Array:
+        return jnp.asarray(self.std) ** 2 + (jnp.asarray(self.factor) ** 2).sum(1)
+
+    def covariance(self) -> jax.Array:
+        factor = jnp.asarray(self.factor)
+        return jnp.diag(jnp.asarray(self.std) ** 2) + factor @ factor.T
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=["factor"], meta_fields=[])
+@dataclass(frozen=True, eq=False)
+class Full(Spread):
+    """factor factor^T, as with a Cholesky factor."""
+
+    factor: ArrayLike  # (size, size)
+
+    kind = "full"
+
+    def noise(self, key: jax.Array) -> jax.Array:
+        factor = jnp.asarray(self.factor)
+        return factor @ jax.random.normal(key, factor.shape[1:])
+
+    @property
+    def variances(self) -> jax.Array:
+        return (jnp.asarray(self.factor) ** 2).sum(1)
+
+    def covariance(self) -> jax.Array:
+        factor = jnp.asarray(self.factor)
+        return factor @ factor.T
+
+
+class GaussianPosterior(Posterior):
+    """Normal(mean, spread) over the network's weights and the likelihood's own parameters, as one flat vector."""
+
+    kind = "gaussian"
+
+    def __init__(self, target: Target, mean: ArrayLike, spread: Spread, facts: dict | None = None) -> None:
+        super().__init__(target, facts)
+        self.mean = jnp.asarray(mean)
+        self.spread = spread
+
+    @property
+    def mean_params(self) -> tree.Params:
+        """The mean, in the network's own tree."""
+        return tree.unraveller(self.target.structs)(self.mean)["network"]
+
+    def draws(self, key: jax.Array, x: Any, num_draws: int) -> tuple[jax.Array, Any]:
+        return _forward(self.target)(self.mean, self.spread, jax.random.split(key, num_draws), x)
+
+    def sample(self, key: int | jax.Array, num_draws: int) -> tree.Params:
+        """Weight draws in the network's own tree with a leading draw axis."""
+        return self.sample_params(as_key(key), check_num_draws(num_draws))["network"]
+
+    def sample_params(self, key: jax.Array, num_draws: int) -> tree.Params:
+        """Draws of the network's and the likelihood's parameters, with a leading draw axis."""
+        return tree.unraveller(self.target.structs)(self.mean + self.spread.sample(key, num_draws))
+
+    def state(self) -> tuple[dict, dict[str, np.ndarray]]:
+        arrays = {f"spread.{name}": array for name, array in self.spread.arrays().items()}
+        return {"spread": self.spread.kind}, {"mean": np.asarray(self.mean)} | arrays
+
+    @classmethod
+    def from_state(cls, target: Target, settings: dict, arrays: dict, facts: dict) -> "GaussianPosterior":
+        own = {name.removeprefix("spread."): array for name, array in arrays.items() if name != "mean"}
+        return cls(target, arrays["mean"], Spread.kinds[settings["spread"]].from_arrays(own), facts)
+
+
+@lru_cache(maxsize=64)
+def _forward(target: Target) -> Any:
+    """Draw by draw, so that all draws' weights are never held at once."""
+    unravel = tree.unraveller(target.structs)
+
+    def one(mean: jax.Array, spread: Spread, key: jax.Array, x: Any) -> tuple:
+        params = unravel(mean + spread.noise(key))
+        return target.model.outputs(params["network"], x), params["likelihood"]
+
+    return jax.jit(lambda mean, spread, keys, x: jax.lax.map(lambda key: one(mean, spread, key, x), keys))
