@@ -181,3 +181,13 @@ def test_whole_numbered_categories_survive_a_missing_value():
     encoded = encoder.encode(pd.DataFrame({"c": [1.0, np.nan]}))
     np.testing.assert_array_equal(encoded.x, [[1, 0], [0, 0]])
     assert encoded.unseen == {"c": ("(missing)",)}
+
+
+def test_a_number_column_with_stray_text_is_refused_by_value_and_row():
+    frame = pd.DataFrame({"width": [*map(str, np.arange(30) / 7), "wide", None], "price": np.arange(32.0)})
+    with pytest.raises(
+        DataError, match=r"'width' is mostly numbers but holds \['wide'\] \(1 values, first rows \[30\]"
+    ):
+        from_frame(frame, "price")
+    numbers = from_frame(frame[frame["width"] != "wide"], "price")
+    assert numbers.feature_names == ("width", "width is missing")

@@ -4,6 +4,7 @@ from posteria.data.arrays import check_same_length, check_x, num_rows, rows
 from posteria.data.batches import batch_indices, num_steps_per_epoch, take
 from posteria.data.csv_file import read_frame
 from posteria.data.encode import Encoded, Encoder
+from posteria.data.preparation import Preparation
 from posteria.data.sets import Dataset, Listing, load, names
 from posteria.data.splits import train_test, uci_splits
 from posteria.data.standardise import Standardiser
@@ -14,6 +15,7 @@ __all__ = [
     "Encoded",
     "Encoder",
     "Listing",
+    "Preparation",
     "Standardiser",
     "Table",
     "batch_indices",

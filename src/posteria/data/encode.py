@@ -118,7 +118,7 @@ def _fit_column(name: str, values: "pd.Series") -> Number | Category | str:
         return "every value is missing"
     if values.dtype.kind in "mM":
         raise DataError(f"column {name!r} holds dates", "numbers or categories", "turn it into numbers, as days since")
-    if values.dtype.kind in "biuf":
+    if values.dtype.kind in "biuf" or _is_numbers_as_text(name, values):
         numbers = _numbers(name, values)
         return Number(name, float(np.nanmedian(numbers)), bool(np.isnan(numbers).any()))
     levels = _levels(values)
@@ -145,6 +145,27 @@ def _numbers(name: str, values: "pd.Series") -> np.ndarray:
             "correct them",
         )
     return numbers
+
+
+def _is_numbers_as_text(name: str, values: "pd.Series") -> bool:
+    """Many different numbers, written as text; with other text among them, refused: no category looks like that."""
+    import pandas as pd
+
+    if isinstance(values.dtype, pd.CategoricalDtype):
+        return False
+    present = values.dropna()
+    numbers = pd.to_numeric(present.astype(str), errors="coerce")
+    if numbers.notna().mean() <= 0.5 or numbers.nunique() <= MAX_LEVELS:
+        return False
+    found = present[numbers.isna()]
+    if found.empty:
+        return True
+    raise DataError(
+        f"column {name!r} is mostly numbers but holds {list(dict.fromkeys(map(str, found)))[:VALUES_SHOWN]} "
+        f"({len(found)} values, first rows {[int(i) for i in np.flatnonzero(values.isin(found))[:VALUES_SHOWN]]})",
+        "numbers, or text that repeats",
+        "correct those values, or leave them empty",
+    )
 
 
 def _levels(values: "pd.Series") -> "pd.Series":

@@ -37,12 +37,14 @@ def fit(
     if_exists: str = "error",
     max_seconds: float | None = None,
     progress: bool = True,
+    attach: dict | None = None,
 ) -> Posterior:
     """The posterior of `model` given `data = (x, y)` (None: the prior), by `method`: an object or a name.
 
     `start` are weights to start from (in the network's own tree, or with a leading chain axis) or a fitted posterior.
     With `out` the fit is written to that folder as it runs, survives a kill, and goes on with `resume`. `max_seconds`
-    ends it early: what was drawn by then is the posterior, and it says so.
+    ends it early: what was drawn by then is the posterior, and it says so. `attach` is JSON that travels with the
+    posterior, as `posterior.attached`.
     """
     method = registry.as_method(method)
     if if_exists not in IF_EXISTS:
@@ -55,8 +57,8 @@ def fit(
     method, start = _written_start(method, start, target, key)
     folder = None if out is None else Path(out)
     if folder is None:
-        return _run(None, {}, target, method, key, start, max_seconds, progress)
-    manifest = _manifest(target, method, key)
+        return _run(None, {"attached": attach or {}}, target, method, key, start, max_seconds, progress)
+    manifest = _manifest(target, method, key) | {"attached": attach or {}}
     if if_exists == "resume" and (folder / store.MANIFEST).is_file():
         stored = store.read_manifest(folder)
         _check_same_run(stored, manifest)
@@ -138,6 +140,7 @@ def _run(
         if folder is not None:
             run.progress.say(f"Interrupted, and saved. To continue: po.resume({str(folder)!r}, data=(x, y))")
         raise
+    posterior.attached = manifest.get("attached", {})
     if folder is not None:
         saving.write_posterior(posterior, folder, manifest, "complete" if run.is_whole else "cut short")
         if run.is_whole:

@@ -33,6 +33,7 @@ class Posterior(ABC):
     def __init__(self, target: Target, facts: dict | None = None) -> None:
         self.target = target.without_data()
         self.facts = facts or {}  # method, settings, seconds, gradients, notes: what `fit` recorded
+        self.attached: dict = {}  # JSON of the user's that travels with it: how a table was prepared
 
     @property
     def model(self) -> Model:

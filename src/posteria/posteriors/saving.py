@@ -17,16 +17,16 @@ from posteria.models.target import Target
 from posteria.posteriors import store
 from posteria.posteriors.base import Posterior
 
-MODULES = ("draws", "gaussian", "mixture")  # where Posteria's own kinds of posterior live
+# where Posteria's own kinds of posterior live
+MODULES = ("compressed", "draws", "gaussian", "masks", "mixture", "moments", "pruned", "rank_one", "subspace")
 VERSIONS_OF = ("posteria", "jax", "jaxlib", "flax", "optax", "blackjax", "numpy")
 
 
 def save(posterior: Posterior, folder: Path, if_exists: str = "error") -> None:
     """Write a posterior to a new folder."""
     store.claim(folder, if_exists)
-    write_posterior(
-        posterior, folder, {"format": "posteria", "schema": store.SCHEMA, "model": model_to_json(posterior.target)}
-    )
+    manifest = {"format": "posteria", "schema": store.SCHEMA, "model": model_to_json(posterior.target)}
+    write_posterior(posterior, folder, manifest | {"attached": posterior.attached})
 
 
 def write_posterior(posterior: Posterior, folder: Path, manifest: dict, status: str = "complete") -> None:
@@ -55,7 +55,9 @@ def load(path: str | Path, network: Any = None, likelihood: Any = None, prior: A
         target.columns = manifest["model"].get("columns")
         content = manifest["posterior"]
         arrays = store.load_arrays(folder, content["arrays"])
-        return restore(target, content["kind"], content["settings"], arrays, content["facts"])
+        posterior = restore(target, content["kind"], content["settings"], arrays, content["facts"])
+        posterior.attached = manifest.get("attached", {})
+        return posterior
 
 
 def restore(target: Target, kind: str, own_settings: dict, arrays: dict[str, np.ndarray], facts: dict) -> Posterior:

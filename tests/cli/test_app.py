@@ -11,7 +11,6 @@ from typer.testing import CliRunner
 
 import posteria as po
 from posteria.cli import app
-from posteria.errors import DataError
 
 HEAVY = {"jax", "flax", "sklearn", "pandas", "numpy"}
 HELP_SECONDS = 0.5
@@ -94,12 +93,13 @@ def test_debug_shows_the_traceback():
     assert "DataError" in answer.stderr
 
 
-def test_what_is_not_posterias_own_error_is_not_hidden(monkeypatch):
+def test_an_unforeseen_error_is_a_line_too_and_debug_shows_it(monkeypatch):
     def broken(*arguments):
-        raise ZeroDivisionError
+        raise ZeroDivisionError("by zero")
 
     monkeypatch.setattr("posteria.data.names", broken)
+    answer = invoke("data")
+    assert answer.exit_code == 1
+    assert answer.stderr.splitlines()[0] == "posteria: ZeroDivisionError: by zero"
     with pytest.raises(ZeroDivisionError):
-        CliRunner().invoke(app, ["data"], catch_exceptions=False)
-    monkeypatch.setattr("posteria.data.names", lambda: (_ for _ in ()).throw(DataError("broken")))
-    assert invoke("data").exit_code == 1
+        CliRunner().invoke(app, ["--debug", "data"], catch_exceptions=False)

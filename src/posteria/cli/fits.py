@@ -1,0 +1,178 @@
+"""`posteria fit` and `posteria resume`: a table to a posterior in a folder."""
+
+import shlex
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from posteria.cli.app import Json, Quiet, app
+from posteria.cli.printing import print_json, say
+from posteria.cli.settings import build_method
+from posteria.errors import StoreError
+
+ROWS_DIAGNOSED = 200
+INTERRUPTED = 130  # the shell's own exit code of Ctrl-C
+
+
+def method_names() -> list[str]:
+    from posteria.inference import registry
+
+    return registry.names()
+
+
+Target = Annotated[str | None, typer.Option(help="The column to predict (of a CSV).", show_default=False)]
+Kind = Annotated[
+    str | None, typer.Option(help="regression or classes; guessed from the target otherwise.", show_default=False)
+]
+NetworkText = Annotated[str, typer.Option(help="mlp:50,50, lenet5, ..., or mypkg.nets:build of your own.")]
+PriorStd = Annotated[
+    float | None,
+    typer.Option(help="A Normal prior of this std on every weight; scaled by fan-in otherwise.", show_default=False),
+]
+
+
+@app.command()
+def fit(
+    data: Annotated[str, typer.Argument(help="A CSV (with --target), an .npz with x and y, or a data set's name.")],
+    target: Target = None,
+    method: Annotated[str, typer.Option(help="See `posteria methods`.", autocompletion=method_names)] = "hmc",
+    network: NetworkText = "mlp:50,50",
+    prior_std: PriorStd = None,
+    temperature: Annotated[float, typer.Option(help="Below 1: a cold posterior.")] = 1.0,
+    kind: Kind = None,
+    seed: Annotated[int, typer.Option(help="Of all randomness.")] = 0,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="A setting of the method, as num_draws=200.", show_default=False)
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="The folder to write.  [default: runs/DATA-METHOD]", show_default=False),
+    ] = None,
+    if_exists: Annotated[str, typer.Option(help="error, resume or replace.")] = "error",
+    minutes: Annotated[float | None, typer.Option(help="End early, honestly.", show_default=False)] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Fit a Bayesian network to a table; the folder then predicts, and survives a kill."""
+    from posteria.data.source import read_source
+    from posteria.inference import runs
+    from posteria.inference.layout import use_cores
+    from posteria.models.priors import Normal
+    from posteria.models.tabular import model_for
+
+    source = read_source(data, target, kind)
+    chosen = build_method(method, settings or [])
+    use_cores()
+    preparation, (x, y) = source.prepare()
+    prior = None if prior_std is None else Normal(prior_std)
+    model = model_for(preparation.kind, preparation.num_outputs, network, prior=prior, temperature=temperature)
+    folder = out or Path("runs") / f"{source.name}-{method.replace(':', '-')}"
+    say(f"{_rows(x)}, {preparation.kind}; {method}, {network}; writing {folder}", quiet)
+    for name, reason in preparation.encoder.dropped if preparation.encoder else ():
+        say(f"column {name!r} is left out: {reason}", quiet)
+    attached = {
+        "preparation": preparation.to_json(),
+        "source": {"data": data, "target": target, "kind": kind, "network": network},
+    }
+    try:
+        posterior = runs.fit(
+            model,
+            (x, y),
+            chosen,
+            key=seed,
+            out=folder,
+            if_exists=if_exists,
+            max_seconds=None if minutes is None else 60 * minutes,
+            progress=not quiet,
+            attach=attached,
+        )
+    except KeyboardInterrupt:
+        _interrupted(folder)
+    _conclude(posterior, folder, x, as_json, quiet)
+
+
+@app.command()
+def resume(
+    folder: Annotated[Path, typer.Argument(help="The folder of an interrupted fit.")],
+    data: Annotated[
+        str | None, typer.Option(help="The same data, where the file has moved.", show_default=False)
+    ] = None,
+    minutes: Annotated[float | None, typer.Option(help="End early, honestly.", show_default=False)] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Continue an interrupted fit, bit-identically; a finished one is shown."""
+    from posteria import nn
+    from posteria.data.source import read_source
+    from posteria.inference import runs
+    from posteria.inference.layout import use_cores
+    from posteria.posteriors import store
+
+    manifest = store.read_manifest(folder)
+    attached = manifest.get("attached", {})
+    if "source" not in attached:
+        raise StoreError(f"{folder} was not fitted by `posteria fit`", "a folder that was", "use po.resume in Python")
+    use_cores()
+    preparation = preparation_of(attached, folder)
+    origin = attached["source"]
+    source = read_source(data or origin["data"], origin["target"], origin["kind"])
+    x, y = source.part(preparation)
+    is_own = manifest["model"]["network"] is None
+    network = nn.parse(origin["network"], preparation.num_outputs) if is_own else None
+    max_seconds = None if minutes is None else 60 * minutes
+    try:
+        posterior = runs.resume(folder, (x, y), network=network, max_seconds=max_seconds, progress=not quiet)
+    except KeyboardInterrupt:
+        _interrupted(folder)
+    _conclude(posterior, folder, x, as_json, quiet)
+
+
+def preparation_of(attached: dict, folder: Path) -> Any:
+    """How the table of a fit was prepared."""
+    from posteria.data.preparation import Preparation
+
+    if "preparation" not in attached:
+        raise StoreError(
+            f"{folder} does not say how its table was prepared", "a folder that `posteria fit` wrote", "use po.load"
+        )
+    return Preparation.from_json(attached["preparation"])
+
+
+def _interrupted(folder: Path) -> None:
+    say(f"posteria resume {shlex.quote(str(folder))}")
+    raise typer.Exit(INTERRUPTED)
+
+
+def _conclude(posterior: Any, folder: Path, x: Any, as_json: bool, quiet: bool) -> None:
+    from posteria.data.arrays import num_rows, rows
+
+    facts = posterior.facts
+    summary = {
+        "folder": str(folder),
+        "method": facts["method"]["name"],
+        "seconds": round(facts["seconds"], 2),
+        "gradients": facts["gradients"],
+        "draws": posterior.num_draws,
+        "is_whole": facts["is_whole"],
+        "notes": facts["notes"],
+        "verdict": "",
+    }
+    if hasattr(posterior, "diagnose") and posterior.num_draws > 1:
+        verdict = posterior.diagnose(rows(x, slice(min(ROWS_DIAGNOSED, num_rows(x)))))
+        summary["verdict"] = verdict.verdict
+    if as_json:
+        print_json(summary)
+        return
+    typer.echo(
+        f"{summary['method']}: {summary['draws']} draws, {summary['gradients']:,} gradients, {summary['seconds']} s"
+    )
+    if summary["verdict"]:
+        typer.echo(summary["verdict"])
+    say(f"next: posteria predict {shlex.quote(str(folder))} NEW.csv -o predictions.csv", quiet)
+
+
+def _rows(x: Any) -> str:
+    from posteria.data.arrays import num_rows
+
+    return f"{num_rows(x):,} rows, {x.shape[1]} features" if getattr(x, "ndim", 0) == 2 else f"{num_rows(x):,} rows"

@@ -1,0 +1,113 @@
+"""`posteria predict`: new rows to predictions beside them."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from posteria.cli.app import Quiet, app
+from posteria.cli.fits import preparation_of
+from posteria.cli.printing import say
+from posteria.errors import DataError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+VALUES_SHOWN = 5
+
+
+@app.command()
+def predict(
+    folder: Annotated[Path, typer.Argument(help="The folder of a fit.")],
+    data: Annotated[str, typer.Argument(help="A CSV with the columns of the fit (in any order), or an .npz with x.")],
+    interval: Annotated[float, typer.Option(help="The share that the interval holds.")] = 0.9,
+    draws: Annotated[
+        int | None, typer.Option(help="Average over so many draws; over all otherwise.", show_default=False)
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="The CSV to write; standard output otherwise.", show_default=False),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Write rows as JSON, not CSV.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Predict new rows: mean, std, interval and epistemic std, or class probabilities and entropy, beside each row."""
+    from posteria import nn
+    from posteria.posteriors import saving, store
+    from posteria.posteriors.units import in_units
+
+    manifest = store.read_manifest(folder)
+    attached = manifest.get("attached", {})
+    preparation = preparation_of(attached, folder)
+    is_own = manifest["model"]["network"] is None
+    network = nn.parse(attached["source"]["network"], preparation.num_outputs) if is_own else None
+    posterior = saving.load(folder, network=network)
+    frame, rows = _read(data, preparation)
+    encoded = preparation.encode(rows)
+    for column, values in encoded.unseen.items():
+        shown = ", ".join(map(repr, values[:VALUES_SHOWN]))
+        say(f"{column}: {shown} not seen in the fit; taken as none of its values", quiet)
+    if encoded.ignored:
+        say(f"columns not used: {', '.join(encoded.ignored)}", quiet)
+    outside = preparation.num_outside(encoded.x)
+    if outside.any():
+        say(f"{(outside > 0).sum():,} of {len(outside):,} rows lie outside the range of the training rows", quiet)
+    predictive = in_units(posterior.predict(preparation.standardised(encoded.x), draws), preparation.y)
+    columns = _columns(predictive, preparation, interval) | {"features_outside": outside}
+    _write(frame.assign(**{_free(name, frame): values for name, values in columns.items()}), out, as_json)
+    if out is not None:
+        say(f"wrote {out}: {len(frame):,} rows", quiet)
+
+
+def _read(data: str, preparation: Any) -> tuple[Any, Any]:
+    """A frame to write beside, and the rows to predict."""
+    import numpy as np
+    import pandas as pd
+
+    from posteria.data.csv_file import read_frame
+    from posteria.data.formats import read_npz
+
+    path = Path(data)
+    if path.suffix.lower() == ".npz":
+        if not path.is_file():
+            raise DataError(f"no file {path}", "an .npz file with an array x", "check the path")
+        (x,) = read_npz(path, "x")
+        return pd.DataFrame({"row": np.arange(len(x))}), x
+    frame = read_frame(path)
+    return frame, frame if preparation.encoder is not None else frame.to_numpy(np.float64)
+
+
+def _columns(predictive: Any, preparation: Any, level: float) -> "dict[str, np.ndarray]":
+    import numpy as np
+
+    if preparation.kind == "classes":
+        probs = predictive.probs
+        columns = {"predicted": np.array(preparation.class_names)[probs.argmax(1)]}
+        columns |= {f"p({name})": probs[:, i] for i, name in enumerate(preparation.class_names)}
+        return columns | {"entropy": predictive.entropy, "mutual_information": predictive.mutual_information}
+    lower, upper = predictive.interval(level)
+    columns = {
+        "mean": predictive.mean,
+        "std": predictive.std,
+        "lower": lower,
+        "upper": upper,
+        "epistemic_std": np.sqrt(predictive.epistemic),
+    }
+    return {name: values[:, 0] for name, values in columns.items()}
+
+
+def _free(name: str, frame: Any) -> str:
+    """A name that is not a column of the input's."""
+    while name in frame.columns:
+        name = f"predicted_{name}"
+    return name
+
+
+def _write(frame: Any, out: Path | None, as_json: bool) -> None:
+    from posteria.posteriors import store
+
+    text = frame.to_json(orient="records", indent=1) if as_json else frame.to_csv(index=False, float_format="%.7g")
+    if out is None:
+        typer.echo(text, nl=not text.endswith("\n"))
+    else:
+        store.write_bytes(out, text.encode())

@@ -1,0 +1,30 @@
+"""Tables and JSON on standard output, words on standard error."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import typer
+
+
+def print_json(content: Any) -> None:
+    import json
+
+    typer.echo(json.dumps(content, indent=2, ensure_ascii=False))
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for number, column in enumerate(columns):
+        table.add_column(column, no_wrap=number == 0)  # names stay whole, to be copied
+    for row in rows:
+        table.add_row(*map(Text, row))  # Text: a path may hold square brackets
+    Console().print(table)
+
+
+def say(message: str, quiet: bool = False) -> None:
+    if not quiet:
+        typer.echo(message, err=True)

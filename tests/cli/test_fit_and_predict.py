@@ -1,0 +1,154 @@
+"""A CSV to a folder to predictions, as a person at a terminal does it."""
+
+import io
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+import posteria as po
+from posteria.cli import app
+
+TARGET = "price, EUR"
+QUICK = ("--method", "metropolis-hastings", "--set", "num_draws=20", "--set", "num_warmup=5", "--network", "mlp:4")
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def houses(num_rows: int, seed: int = 0) -> pd.DataFrame:
+    random = np.random.default_rng(seed)
+    frame = pd.DataFrame(
+        {
+            "size (m, wide)": random.normal(size=num_rows),
+            "colour": random.choice(["red", "blue", "green"], num_rows),
+            "age": random.integers(1, 90, num_rows).astype(float),
+        }
+    )
+    frame.loc[::7, "age"] = np.nan
+    frame[TARGET] = 100 + 20 * frame["size (m, wide)"] + 10 * (frame["colour"] == "red") + random.normal(size=num_rows)
+    return frame
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Of a finished fit; the table is beside it."""
+    path = tmp_path_factory.mktemp("cli")
+    houses(80).to_csv(path / "houses.csv", index=False)
+    answer = invoke("fit", path / "houses.csv", "--target", TARGET, *QUICK, "-o", path / "run", "--json", "--quiet")
+    assert answer.exit_code == 0, answer.output
+    summary = json.loads(answer.stdout)
+    assert summary["method"] == "metropolis-hastings" and summary["draws"] == 80 and summary["is_whole"]
+    return path / "run"
+
+
+def predictions(folder, frame, *options):
+    frame.to_csv(folder.parent / "new.csv", index=False)
+    answer = invoke("predict", folder, folder.parent / "new.csv", *options)
+    assert answer.exit_code == 0, answer.output
+    return pd.read_csv(io.StringIO(answer.stdout)), answer.stderr
+
+
+def test_predictions_stand_beside_the_input_and_equal_those_of_python(folder):
+    new = houses(6, seed=1)
+    table, _ = predictions(folder, new)
+    assert list(table.columns[:4]) == list(new.columns)
+    preparation = po.data.Preparation.from_table(houses(80), TARGET)
+    predictive = po.load(folder).predict(preparation.inputs(new))
+    mean = predictive.mean[:, 0] * preparation.y.std + preparation.y.mean
+    np.testing.assert_allclose(table["mean"], mean, rtol=1e-5)
+    lower, _ = predictive.interval(0.9)
+    np.testing.assert_allclose(table["lower"], lower[:, 0] * preparation.y.std + preparation.y.mean, rtol=1e-5)
+    np.testing.assert_allclose(
+        table["epistemic_std"], np.sqrt(predictive.epistemic[:, 0]) * preparation.y.std, rtol=1e-4, atol=1e-6
+    )
+
+
+def test_columns_match_by_name_and_odd_ones_are_told(folder):
+    new = houses(4, seed=2)
+    plain, _ = predictions(folder, new)
+    odd = new[["age", TARGET, "colour", "size (m, wide)"]].assign(note="x")
+    reordered, said = predictions(folder, odd)
+    np.testing.assert_array_equal(plain["mean"], reordered["mean"])
+    assert "columns not used: note" in said
+    strange, said = predictions(
+        folder, new.assign(colour=["pink", *new["colour"][1:]], **{"size (m, wide)": [0, 99, 0, 0]})
+    )
+    assert "'pink' not seen in the fit" in said and "1 of 4 rows lie outside" in said
+    assert strange["features_outside"].tolist() == [0, 1, 0, 0]
+
+
+def test_fewer_draws_and_another_interval(folder):
+    new = houses(4, seed=3)
+    wide, _ = predictions(folder, new, "--interval", "0.99")
+    narrow, _ = predictions(folder, new, "--interval", "0.5", "--draws", "7")
+    assert ((wide["upper"] - wide["lower"]) > (narrow["upper"] - narrow["lower"])).all()
+
+
+def test_an_output_column_never_hides_one_of_the_input(folder):
+    table, _ = predictions(folder, houses(3).assign(mean=[7, 8, 9]))
+    assert table["mean"].tolist() == [7, 8, 9] and "predicted_mean" in table
+
+
+def test_classes_get_probabilities_and_entropy(tmp_path):
+    houses(60).to_csv(tmp_path / "h.csv", index=False)
+    answer = invoke("fit", tmp_path / "h.csv", "--target", "colour", *QUICK, "-o", tmp_path / "r", "-q")
+    assert answer.exit_code == 0, answer.output
+    answer = invoke("predict", tmp_path / "r", tmp_path / "h.csv", "-o", tmp_path / "out.csv", "-q")
+    table = pd.read_csv(tmp_path / "out.csv")
+    probs = table[["p(blue)", "p(green)", "p(red)"]].to_numpy()
+    np.testing.assert_allclose(probs.sum(1), 1, atol=1e-5)
+    assert (table["predicted"] == np.array(["blue", "green", "red"])[probs.argmax(1)]).all()
+    assert (table["entropy"] >= table["mutual_information"]).all() and answer.stdout == ""
+
+
+def test_a_fit_cut_short_goes_on_and_ends_as_an_uninterrupted_one(folder, tmp_path):
+    data = folder.parent / "houses.csv"
+    answer = invoke("fit", data, "--target", TARGET, *QUICK, "-o", tmp_path / "r", "--minutes", "1e-6", "-q", "--json")
+    assert not json.loads(answer.stdout)["is_whole"]
+    answer = invoke("resume", tmp_path / "r", "-q", "--json")
+    assert answer.exit_code == 0, answer.output
+    assert json.loads(answer.stdout)["draws"] == 80
+
+
+@pytest.mark.parametrize(
+    ("content", "target", "said"),
+    [
+        ("a,b\n1,2\n2,3\n", "c", "no column 'c'"),
+        ("", "y", "empty"),
+        ("a,y\n", "y", "no rows"),
+        ("a,y\n1,5\n2,5\n3,5\n", "y", "5.0 in every row"),
+        ("a,y\n1,u\n2,u\n3,u\n", "y", "'u' in every row"),
+        ("a,y\n" + "".join(f"{i / 7},{i / 3}\n" for i in range(30)) + "wide,1.5\n", "y", "'a' is mostly numbers"),
+        ("a,y\n1,0.5\n2,\n3,0.25\n", "y", "missing in 1 rows"),
+    ],
+)
+def test_a_broken_table_gets_one_clear_line_and_a_hint_at_most(tmp_path, content, target, said):
+    (tmp_path / "t.csv").write_text(content)
+    answer = invoke("fit", tmp_path / "t.csv", "--target", target, "-o", tmp_path / "r")
+    assert answer.exit_code == 1
+    lines = answer.stderr.splitlines()
+    assert said in lines[0] and len(lines) <= 2
+    assert not (tmp_path / "r").exists()
+
+
+def test_an_unknown_setting_lists_those_there_are(folder):
+    answer = invoke("fit", folder.parent / "houses.csv", "--target", TARGET, "--method", "hmc", "--set", "num_drws=3")
+    assert answer.exit_code == 1 and "'num_draws'" in answer.stderr
+
+
+def test_an_own_network_and_method_by_module_and_name(folder, tmp_path, monkeypatch):
+    (tmp_path / "cli_own.py").write_text(
+        "import posteria as po\nfrom dataclasses import dataclass\n"
+        "def build(outputs):\n    net = po.nn.mlp((3,), outputs=outputs)\n    return po.Network(net.init, net.apply)\n"
+        "@dataclass(frozen=True)\nclass OwnCliMethod(po.MAP):\n    'A point.'\n    num_epochs: int = 3\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    options = ("--network", "cli_own:build", "--method", "cli_own:OwnCliMethod", "-o", tmp_path / "r", "-q")
+    answer = invoke("fit", folder.parent / "houses.csv", "--target", TARGET, *options)
+    assert answer.exit_code == 0, answer.output
+    table, _ = predictions(tmp_path / "r", houses(3))
+    assert np.isfinite(table["mean"]).all()

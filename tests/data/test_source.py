@@ -1,0 +1,48 @@
+"""A file or a data set by what the user typed."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from posteria.data.source import read_source
+from posteria.errors import DataError, SettingError
+
+
+def test_a_csv_is_prepared_by_its_training_rows_alone(tmp_path):
+    frame = pd.DataFrame({"a b, c": np.arange(10.0), "kind": list("uvuvuvuvwu"), "y": np.arange(10.0) * 3 + 0.5})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    source = read_source(str(tmp_path / "t.csv"), target="y")
+    assert (source.kind, source.num_rows) == ("regression", 10)
+    preparation, (x, y) = source.prepare(np.arange(5))
+    np.testing.assert_allclose(preparation.x.mean, [2.0, 0.6, 0.4])
+    other_x, other_y = source.part(preparation, [5, 6])
+    np.testing.assert_allclose(
+        other_y, (frame["y"][5:7] - frame["y"][:5].mean()) / frame["y"][:5].std(ddof=0), rtol=1e-6
+    )
+    assert x.shape == (5, 3) and other_x.shape == (2, 3) and y.dtype == np.float32
+
+
+def test_an_npz_of_labels_and_a_named_set(tmp_path):
+    np.savez(tmp_path / "t.npz", x=np.ones((4, 2)), y=np.array([3, 5, 3, 5]))
+    source = read_source(str(tmp_path / "t.npz"))
+    assert (source.kind, source.class_names) == ("classes", ("3", "5"))
+    np.testing.assert_array_equal(source.y, [0, 1, 0, 1])
+    digits = read_source("digits")
+    assert digits.kind == "classes" and digits.prepare(np.arange(20))[1][1].shape == (20,)
+
+
+def test_what_cannot_be_read_says_so(tmp_path):
+    with pytest.raises(DataError, match="no file"):
+        read_source(str(tmp_path / "none.csv"), target="y")
+    with pytest.raises(DataError, match="no file"):
+        read_source(str(tmp_path / "none.npz"))
+    with pytest.raises(DataError, match="no data set"):
+        read_source("digitz")
+    with pytest.raises(SettingError, match="only for a CSV"):
+        read_source("digits", target="y")
+    (tmp_path / "t.csv").write_text("a,b\n1,2\n3,4\n")
+    with pytest.raises(SettingError, match=r"\['a', 'b'\]"):
+        read_source(str(tmp_path / "t.csv"))
+    (tmp_path / "t.xlsx").write_text("")
+    with pytest.raises(DataError, match=r"ends in '\.xlsx'"):
+        read_source(str(tmp_path / "t.xlsx"))
