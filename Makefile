@@ -11,8 +11,8 @@ BENCH_BIN := .venv-bench/bin
 help:  ## show this
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-9s %s\n", $$1, $$2}'
 
-demo: .venv/.installed  ## fit MAP, an ensemble and HMC, and print how they compare
-	@$(BIN)/python examples/demo.py
+demo: .venv/.installed  ## take the tour: methods compared with HMC on three small problems, and a report
+	@$(BIN)/posteria compare --out report
 
 test: .venv/.installed  ## lint, formatting, types and the fast tests
 	$(BIN)/ruff check .

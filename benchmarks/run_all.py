@@ -8,8 +8,8 @@ from importlib import metadata
 
 from measure import ROOT
 
-SCRIPTS = ("leapfrog", "chains", "lenet5", "overhead", "memory", "defaults", "uci_hmc")
-PACKAGES = ("posteria", "jax", "jaxlib", "numpy", "flax", "optax", "blackjax", "numpyro", "torch")
+SCRIPTS = ("leapfrog", "chains", "lenet5", "overhead", "memory", "defaults", "uci_hmc", "sgmcmc", "mclmc", "variational")
+PACKAGES = ("posteria", "jax", "jaxlib", "numpy", "flax", "optax", "blackjax", "numpyro", "torch", "posteriors", "bayesian-torch")
 
 
 def main() -> None:

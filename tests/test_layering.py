@@ -22,7 +22,7 @@ FLOORS = [
     {"inference"},
     {"testing"},
     {"plots"},
-    {"compare"},
+    {"comparison"},
     {"report"},
     {"estimators"},
     {"cli"},
@@ -33,7 +33,9 @@ NUMBERS_ONLY = {"diagnostics", "metrics"}  # arrays in, numbers out: of Posteria
 MODULES = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.py") if path != ROOT / "__init__.py")
 
 MAY_TOUCH_THE_WORLD = {
-    "cli.py",
+    "comparison/results.py",
+    "comparison/runner.py",
+    "comparison/tables.py",
     "data/cache.py",
     "data/csv_file.py",
     "data/formats.py",
@@ -41,9 +43,10 @@ MAY_TOUCH_THE_WORLD = {
     "inference/loop.py",
     "inference/progress.py",
     "inference/runs.py",
+    "posteriors/export.py",
     "posteriors/store.py",
 }
-MAY_TOUCH_THE_WORLD_UNDER = ("report/",)
+MAY_TOUCH_THE_WORLD_UNDER = ("cli/", "posteriors/exported/", "report/")
 TOUCHING_CALLS = {"open", "print", "input"}
 TOUCHING_MODULES = {"time", "datetime", "shutil", "tempfile", "socket", "urllib", "gzip", "lzma", "zipfile"}
 TOUCHING_METHODS = {"read_text", "read_bytes", "write_text", "write_bytes", "mkdir", "unlink", "rename"}
@@ -103,7 +106,7 @@ def test_only_a_few_modules_touch_disk_clock_or_terminal(module):
 
 
 def test_the_list_of_exceptions_is_not_longer_than_it_must_be():
-    for module in MAY_TOUCH_THE_WORLD - {"cli.py"}:  # it prints through rich
+    for module in MAY_TOUCH_THE_WORLD:
         assert touches((ROOT / module).read_text()), f"{module} no longer needs its exception"
 
 

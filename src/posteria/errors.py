@@ -6,6 +6,7 @@ PosteriaError
 ├── SettingError     a hyper-parameter, prior, likelihood or temperature is out of range, or a capability is missing
 ├── DensityError     the log density is not finite where a method needs it to be
 ├── BudgetError      max_seconds ran out before anything was kept
+├── TooLargeError    a matrix would not fit the machine's memory
 └── StoreError       a folder is occupied, foreign, truncated, or belongs to other data or another network
 """
 
@@ -40,4 +41,8 @@ class DensityError(PosteriaError, FloatingPointError):
 
 
 class StoreError(PosteriaError, OSError):
+    pass
+
+
+class TooLargeError(PosteriaError, MemoryError):
     pass

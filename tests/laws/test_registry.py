@@ -7,9 +7,15 @@ import pytest
 
 import laws
 from posteria.inference import registry
-from posteria.testing import ExactLaws, MethodLaws, PointLaws, ProcedureLaws
+from posteria.testing import AsymptoticLaws, ExactLaws, FamilyOptimumLaws, MethodLaws, PointLaws, ProcedureLaws
 
-BY_FIDELITY = {"exact": ExactLaws, "point": PointLaws, "procedure": ProcedureLaws}
+BY_FIDELITY = {
+    "exact": ExactLaws,
+    "family-optimum": FamilyOptimumLaws,
+    "asymptotic": AsymptoticLaws,
+    "point": PointLaws,
+    "procedure": ProcedureLaws,
+}
 
 
 def law_classes() -> dict[type, type]:

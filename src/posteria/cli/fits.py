@@ -139,6 +139,19 @@ def preparation_of(attached: dict, folder: Path) -> Any:
     return Preparation.from_json(attached["preparation"])
 
 
+def load_posterior(folder: Path) -> tuple[Any, Any]:
+    """The posterior of a fit and how its table was prepared."""
+    from posteria import nn
+    from posteria.posteriors import saving, store
+
+    manifest = store.read_manifest(folder)
+    attached = manifest.get("attached", {})
+    preparation = preparation_of(attached, folder)
+    is_own = manifest["model"]["network"] is None and "source" in attached
+    network = nn.parse(attached["source"]["network"], preparation.num_outputs) if is_own else None
+    return saving.load(folder, network=network), preparation
+
+
 def _interrupted(folder: Path) -> None:
     say(f"posteria resume {shlex.quote(str(folder))}")
     raise typer.Exit(INTERRUPTED)

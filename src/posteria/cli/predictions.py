@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from posteria.cli.app import Quiet, app
-from posteria.cli.fits import preparation_of
+from posteria.cli.fits import load_posterior
 from posteria.cli.printing import say
 from posteria.errors import DataError
 
@@ -32,16 +32,9 @@ def predict(
     quiet: Quiet = False,
 ) -> None:
     """Predict new rows: mean, std, interval and epistemic std, or class probabilities and entropy, beside each row."""
-    from posteria import nn
-    from posteria.posteriors import saving, store
     from posteria.posteriors.units import in_units
 
-    manifest = store.read_manifest(folder)
-    attached = manifest.get("attached", {})
-    preparation = preparation_of(attached, folder)
-    is_own = manifest["model"]["network"] is None
-    network = nn.parse(attached["source"]["network"], preparation.num_outputs) if is_own else None
-    posterior = saving.load(folder, network=network)
+    posterior, preparation = load_posterior(folder)
     frame, rows = _read(data, preparation)
     encoded = preparation.encode(rows)
     for column, values in encoded.unseen.items():

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 
 from posteria.data.arrays import Data
 from posteria.errors import SettingError
+from posteria.random import hash_bits
 
 NUM_ROUNDS = 20  # with 16 or fewer, the 7! orders of seven rows are measurably not equally likely
 MAX_DATA = 2**31 - 1  # positions are int32
@@ -69,13 +70,6 @@ def _feistel(round_keys: jax.Array, cell: jax.Array, height: int, width: int) ->
     """A bijection of range(height * width): each coordinate in turn is shifted by a hash of the other."""
     row, column = cell // width, cell % width
     for i in range(0, NUM_ROUNDS, 2):
-        row = (row + _hash(column ^ round_keys[i]) % height) % height
-        column = (column + _hash(row ^ round_keys[i + 1]) % width) % width
+        row = (row + hash_bits(column ^ round_keys[i]) % height) % height
+        column = (column + hash_bits(row ^ round_keys[i + 1]) % width) % width
     return row * width + column
-
-
-def _hash(bits: jax.Array) -> jax.Array:
-    """MurmurHash3's 32-bit finaliser."""
-    bits = (bits ^ (bits >> 16)) * jnp.uint32(0x85EBCA6B)
-    bits = (bits ^ (bits >> 13)) * jnp.uint32(0xC2B2AE35)
-    return bits ^ (bits >> 16)

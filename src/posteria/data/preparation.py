@@ -40,6 +40,14 @@ class Preparation:
         return replace(arrays, encoder=table.encoder, target=table.target)
 
     @classmethod
+    def from_features(
+        cls, frame: "pd.DataFrame", y: np.ndarray, kind: str, class_names: tuple[str, ...] = ()
+    ) -> "Preparation":
+        """Of a frame of features and a y beside it: numbers, or labels 0..K-1."""
+        encoder = Encoder.fit(frame)
+        return replace(cls.from_arrays(encoder.encode(frame).x, y, kind, class_names), encoder=encoder)
+
+    @classmethod
     def from_arrays(cls, x: Any, y: Any, kind: str, class_names: tuple[str, ...] = ()) -> "Preparation":
         """Of training rows that are numbers already; y is labels 0..K-1 for classes."""
         is_table = isinstance(x, np.ndarray) and x.ndim == 2 and x.dtype.kind == "f"

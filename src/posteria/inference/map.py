@@ -25,6 +25,10 @@ class MAP:
     `batch_size=None` is the full batch. `optimizer` is any Optax transformation of the network's own tree; by default
     Adam with a cosine decay from `learning_rate` to 0. With `validation` a share of the rows is held out, the best
     parameters by their likelihood are kept, and training stops after `patience` epochs without a better one.
+
+    `tune` sets what the evidence can set, each `every` epochs of the first half: "noise" the likelihood's own
+    parameters, "evidence" also one scale of the prior, "layers" also one for each leaf. The posterior's model then has
+    the tuned prior.
     """
 
     num_epochs: int = 1000
@@ -33,11 +37,13 @@ class MAP:
     optimizer: Any = None
     validation: float = 0.0
     patience: int = 50
+    tune: str | None = None
+    every: int = 100
 
     fidelity: ClassVar[str] = "point"
 
     def __post_init__(self) -> None:
-        for name in ("num_epochs", "batch_size", "patience"):
+        for name in ("num_epochs", "batch_size", "patience", "every"):
             value = getattr(self, name)
             if value is not None and not (isinstance(value, int | np.integer) and value > 0):
                 raise SettingError(f"{name} is {value!r}", "a positive whole number", "leave it out for the default")
@@ -45,6 +51,10 @@ class MAP:
             raise SettingError(f"learning_rate is {self.learning_rate}", "a positive number", "0.01 is the default")
         if not 0.0 <= self.validation < 1.0:
             raise SettingError(f"validation is {self.validation}", "a share in [0, 1)", "0.1 holds out a tenth")
+        if self.tune not in (None, "noise", "evidence", "layers"):
+            raise SettingError(f"tune is {self.tune!r}", '"noise", "evidence", "layers" or None', "leave it out")
+        if self.tune and self.validation:
+            raise SettingError("tune and validation", "one of them", "the evidence needs no rows held out")
 
     def fit(self, key: jax.Array, target: Target, start: Any, run: Run) -> DrawsPosterior:
         return self.fit_members(key, target, start, run, 1)
@@ -57,12 +67,37 @@ class MAP:
             run.note(note)
         else:
             starts = target.as_starts(start, size)
+        if self.tune and target.data is not None:
+            return self._fit_tuned(key_climb, target, starts, run, size)
         climbed = self.climb(key_climb, target, starts, run)
         flat = jax.vmap(tree.ravel)(climbed.params)[:, None]  # (member, 1, size)
         return DrawsPosterior(target, Draws(target.structs, flat, {"log_density": climbed.log_density[:, None]}))
 
-    def climb(self, key: jax.Array, target: Target, starts: tree.Params, run: Run) -> "Climbed":
-        """Ascend from every start (leading axis)."""
+    def _fit_tuned(self, key: jax.Array, target: Target, starts: tree.Params, run: Run, size: int) -> Any:
+        """Each member by itself: each has a prior of its own."""
+        from posteria.inference.tuning import climb_tuned
+        from posteria.posteriors.mixture import MixturePosterior
+
+        if target.temperature != 1.0:
+            raise SettingError(
+                f"tune is {self.tune!r} at temperature {target.temperature}",
+                "temperature 1: there is no evidence at another",
+                "leave tune out, and choose T by held-out data",
+            )
+        members: list[Any] = []
+        for i, key_member in enumerate(jax.random.split(key, size)):
+            stage = run if size == 1 else run.stage(f"member {i + 1}", share=1 / (size - i))
+            tuned, climbed = climb_tuned(self, key_member, target, tree.index(starts, i), stage)
+            flat = jax.vmap(tree.ravel)(climbed.params)[:, None]
+            members.append(
+                DrawsPosterior(tuned, Draws(tuned.structs, flat, {"log_density": climbed.log_density[:, None]}))
+            )
+        return members[0] if size == 1 else MixturePosterior(target, members)
+
+    def climb(
+        self, key: jax.Array, target: Target, starts: tree.Params, run: Run, final_when_late: bool = False
+    ) -> "Climbed":
+        """Ascend from every start (leading axis); `final_when_late` as in `Run.loop`."""
         target.check_proper()
         key_split, key_loop = jax.random.split(key)
         held_out = None
@@ -87,6 +122,7 @@ class MAP:
             (target.data, held_out),
             num_steps=self.num_epochs * steps_per_epoch,
             is_over=lambda info: bool(np.all(info.is_stopped)),
+            final_when_late=final_when_late,
         )
         if held_out is None:
             return Climbed(jax.tree.map(jnp.asarray, trace.state.params), trace.info.log_density[:, -1])

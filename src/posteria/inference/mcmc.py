@@ -108,8 +108,11 @@ def run_chains(
     return draws if isinstance(target, Density) else DrawsPosterior(bare, draws)
 
 
-def find_starts(key: jax.Array, target: Any, start: Any, num: int, run: Run) -> tree.Params:
-    """`num` starting points: "prior", "map", a fitted posterior, or weights (with or without a chain axis)."""
+def find_starts(key: jax.Array, target: Any, start: Any, num: int, run: Run, climber: Any = None) -> tree.Params:
+    """`num` starting points: "prior", "map", a fitted posterior, or weights (with or without a chain axis).
+
+    `climber` is the MAP that finds modes, where the default would not do.
+    """
     if isinstance(start, str) and start == "prior":
         return tree.stack([target.sample_prior(k) for k in jax.random.split(key, num)])
     if isinstance(start, str) and start == "map":
@@ -118,7 +121,7 @@ def find_starts(key: jax.Array, target: Any, start: Any, num: int, run: Run) -> 
         key_init, key_map = jax.random.split(key)
         inits, note = target.several_inits(key_init, num)
         run.note(note)
-        return MAP().climb(key_map, target, inits, run.stage("map", share=0.2)).params
+        return (climber or MAP()).climb(key_map, target, inits, run.stage("map", share=0.2)).params
     if isinstance(start, str):
         raise SettingError(f"start is {start!r}", '"prior", "map", weights or a posterior', 'take start="prior"')
     if hasattr(start, "sample_params"):

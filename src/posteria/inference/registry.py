@@ -15,11 +15,33 @@ ENTRY_POINTS = "posteria.methods"
 
 BUILT_IN = {
     "map": "posteria.inference.map:MAP",
+    "expectation-propagation": "posteria.inference.expectation_propagation:ExpectationPropagation",
+    "mean-field": "posteria.inference.mean_field:MeanField",
+    "variational-online-newton": "posteria.inference.variational_online_newton:VariationalOnlineNewton",
     "ensemble": "posteria.inference.ensemble:Ensemble",
     "metropolis-hastings": "posteria.inference.metropolis:MetropolisHastings",
+    "laplace": "posteria.inference.laplace:Laplace",
     "hmc": "posteria.inference.hmc:HMC",
     "nuts": "posteria.inference.nuts:NUTS",
+    "elliptical-slice": "posteria.inference.elliptical_slice:EllipticalSlice",
+    "swag": "posteria.inference.swag:SWAG",
+    "fast-geometric-ensemble": "posteria.inference.fast_geometric_ensemble:FastGeometricEnsemble",
+    "subspace": "posteria.inference.subspace:Subspace",
+    "mclmc": "posteria.inference.mclmc:MCLMC",
+    "adjusted-mclmc": "posteria.inference.mclmc:AdjustedMCLMC",
+    "parallel-tempering": "posteria.inference.tempering:ParallelTempering",
+    "sgld": "posteria.inference.sgld:SGLD",
+    "sghmc": "posteria.inference.sghmc:SGHMC",
+    "sgnht": "posteria.inference.sgnht:SGNHT",
+    "svgd": "posteria.inference.svgd:SVGD",
+    "mc-dropout": "posteria.inference.dropout:MCDropout",
+    "gaussian-dropout": "posteria.inference.dropout:GaussianDropout",
+    "variational-dropout": "posteria.inference.variational_dropout:VariationalDropout",
+    "sparse-variational-dropout": "posteria.inference.sparse_variational_dropout:SparseVariationalDropout",
+    "concrete-dropout": "posteria.inference.concrete_dropout:ConcreteDropout",
 }
+# names of the literature for settings of these: name -> (method, its own methods by name)
+ALIASES: dict[str, tuple[str, dict[str, str]]] = {"multiswag": ("ensemble", {"method": "swag"})}
 FIDELITIES = ("exact", "family-optimum", "asymptotic", "procedure", "point")
 
 _registered: dict[str, type] = {}
@@ -47,7 +69,7 @@ def register(method: type) -> type:
             f"{method.__name__}.fidelity is {fidelity!r}", f"one of {FIDELITIES}", "say what its draws promise"
         )
     name = kebab(method.__name__)
-    if name in BUILT_IN or _registered.get(name, method).__qualname__ != method.__qualname__:
+    if name in BUILT_IN or name in ALIASES or _registered.get(name, method).__qualname__ != method.__qualname__:
         raise SettingError(f"the name {name!r} is taken", "a name of its own", "rename the class")
     _registered[name] = method
     return method
@@ -87,6 +109,9 @@ def _imported(name: str) -> type:
 
 def as_method(method: Any) -> Any:
     """A method from an object, a class or a name."""
+    if isinstance(method, str) and method in ALIASES:
+        name, inner = ALIASES[method]
+        return get(name)(**{setting: get(each)() for setting, each in inner.items()})
     if isinstance(method, str):
         return get(method)()
     if isinstance(method, type):

@@ -3,7 +3,7 @@
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -248,7 +248,7 @@ def _density_fingerprint(target: Target) -> list[float]:
 
 def _optimizer_fingerprint(method: Any, target: Target) -> list[float]:
     """The size of two updates of the user's optimiser at fixed gradients."""
-    optimizer = getattr(getattr(method, "method", method), "optimizer", None)
+    optimizer = _optimizer_of(method)
     if optimizer is None:
         return []
     params = _fixed_params(target)
@@ -257,6 +257,15 @@ def _optimizer_fingerprint(method: Any, target: Target) -> list[float]:
         updates, state = optimizer.update(params, state, params)
         numbers.append(float(f"{float(jnp.abs(tree.ravel(updates)).sum()):.4e}"))
     return numbers
+
+
+def _optimizer_of(method: Any) -> Any:
+    """The user's optimiser, of the method or of one inside it."""
+    if getattr(method, "optimizer", None) is not None or not is_dataclass(method):
+        return getattr(method, "optimizer", None)
+    inner = (getattr(method, field.name) for field in fields(method))
+    found = (_optimizer_of(part) for part in inner if hasattr(part, "fit"))
+    return next((optimizer for optimizer in found if optimizer is not None), None)
 
 
 def _fixed_params(target: Target) -> tree.Params:

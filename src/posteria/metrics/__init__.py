@@ -10,7 +10,14 @@ from posteria.metrics.distances import (
     wasserstein_1_from_cdf,
     wasserstein_from_samples,
 )
-from posteria.metrics.regression import coverage, crps_from_samples, crps_gaussian_mixture, rmse, width
+from posteria.metrics.regression import (
+    coverage,
+    crps_from_quantiles,
+    crps_from_samples,
+    crps_gaussian_mixture,
+    rmse,
+    width,
+)
 
 __all__ = [
     "accuracy",
@@ -18,6 +25,7 @@ __all__ = [
     "auroc",
     "brier",
     "coverage",
+    "crps_from_quantiles",
     "crps_from_samples",
     "crps_gaussian_mixture",
     "ece",

@@ -1,9 +1,11 @@
 """Log densities that likelihoods and priors share, elementwise, normalised and stable in float32.
 
-Each takes z = (x - location) / scale and the log of the scale.
+Each takes z = (x - location) / scale and the log of the scale. `matched_precision` is the step of expectation
+propagation for a precision that is not known.
 """
 
 import math
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -32,3 +34,30 @@ def _log1p_square(r: jax.Array) -> jax.Array:
     is_large = jnp.abs(r) > 1
     large = jnp.where(is_large, jnp.abs(r), 1.0)
     return 2 * jnp.log(large) + jnp.log1p(jnp.where(is_large, 1 / large, r) ** 2)
+
+
+class Gamma(NamedTuple):
+    """A precision's distribution; 1/precision has the mean rate / (shape - 1)."""
+
+    shape: jax.Array
+    rate: jax.Array
+
+
+def matched_precision(precision: Gamma, variance: jax.Array, residual: jax.Array) -> tuple[jax.Array, Gamma]:
+    """log Z and the Gamma that matches E[precision] and E[precision^2] after seeing residuals ~ N(0, variance + noise).
+
+    noise is 1/precision, and Z is taken as normal with its mean; residuals (..., targets) share the precision.
+    Hernandez-Lobato and Adams 2015, equations 8 and 9: with a = shape they need Z at the shapes a, a + 1 and a + 2.
+    """
+    shape, rate = precision.shape[..., None], precision.rate[..., None]
+    first, second, third = (variance + rate / (shape + k) for k in (-1, 0, 1))  # at the three shapes
+    log_z = normal(residual * first**-0.5, 0.5 * jnp.log(first)).sum(-1)
+
+    def change(old: jax.Array, new: jax.Array, less: jax.Array) -> jax.Array:
+        """Of log Z as the variance shrinks by `less`: a difference of logarithms would lose its digits."""
+        return (-0.5 * jnp.log1p(-less / old) - 0.5 * residual**2 * less / (old * new)).sum(-1)
+
+    to_second = change(first, second, rate / (shape * (shape - 1)))
+    to_third = change(second, third, rate / (shape * (shape + 1)))
+    shrink = jnp.expm1(to_third - to_second) * (precision.shape + 1) + 1
+    return log_z, Gamma(precision.shape / shrink, precision.rate * jnp.exp(-to_second) / shrink)

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy import special
 
-from posteria.errors import NetworkError
+from posteria.errors import NetworkError, SettingError
 from posteria.models import checks, densities, settings
 from posteria.models.settings import Infer, infer
 from posteria.tree import Params
@@ -24,6 +24,7 @@ Kind = Literal["real", "count", "class"]
 # At the switch the expansions err by 4e-5 (Poisson) and 4e-6 (Student-t), and less beyond.
 LARGE_COUNT = 150.0
 LARGE_DF = 150.0
+QUADRATURE_NODES = 32
 MAX_SAMPLED_RATE = 2e9  # Poisson draws are made as 32-bit integers
 
 
@@ -38,7 +39,12 @@ class Likelihood(Protocol):
     - `cdf(own, outputs, y) -> (batch, targets)`: P(Y <= y), for kinds "real" and "count" (quantiles, intervals);
     - `probs(own, outputs) -> (batch, classes)`: for kind "class";
     - `output_hessian(own, outputs, y=None) -> (batch, outputs, outputs)`: the Hessian of -log_prob with respect to
-      the outputs, in a positive semi-definite form (here: the Fisher information, its expectation over y).
+      the outputs, in a positive semi-definite form (here: the Fisher information, its expectation over y);
+    - `moment_update(precision, mean, variance, y, power=1.0) -> ((batch,), precision)`: log of the integral of
+      p(y | f)^power over f ~ N(mean, variance), outputs independent, for expectation propagation. Where its one own
+      parameter is the log of a precision, that comes as a `Gamma` with leaves (batch,) and goes as the Gamma with the
+      matching moments, row by row; else it is None;
+    - `sample_own(key) -> own`: a draw of its own parameters from their prior, for the evidence by sampling.
     """
 
     kind: ClassVar[Kind]
@@ -71,6 +77,9 @@ class _NothingToInfer:
     def log_prior(self, own: Params) -> jax.Array:
         return jnp.zeros(())
 
+    def sample_own(self, key: jax.Array) -> Params:
+        return {}
+
 
 @dataclass(frozen=True)
 class Gaussian:
@@ -95,6 +104,10 @@ class Gaussian:
     def log_prior(self, own: Params) -> jax.Array:
         return _log_prior_of_precision(own, self.shape, self.rate)
 
+    def sample_own(self, key: jax.Array) -> Params:
+        log_precision = jax.random.loggamma(key, self.shape) - math.log(self.rate)
+        return jax.tree.map(lambda _: log_precision, self.init(key))
+
     def check(self, y: Any, num_outputs: int) -> np.ndarray:
         return checks.real_targets(y, num_outputs)
 
@@ -117,6 +130,24 @@ class Gaussian:
 
     def output_hessian(self, own: Params, outputs: jax.Array, y: jax.Array | None = None) -> jax.Array:
         return _diagonal(self.noise_std(own) ** -2 * jnp.ones_like(outputs))
+
+    def moment_update(
+        self,
+        precision: densities.Gamma | None,
+        mean: jax.Array,
+        variance: jax.Array,
+        y: jax.Array,
+        power: float = 1.0,
+    ) -> tuple[jax.Array, densities.Gamma | None]:
+        if precision is not None:
+            if power != 1.0:
+                raise SettingError("inferred noise at another temperature", "temperature 1", "give the noise a number")
+            return densities.matched_precision(precision, variance, _residual(y, mean))
+        noise = self.noise_std({})
+        total = variance + noise**2 / power  # N^power is a normal of variance noise^2 / power, times what follows
+        log_z = densities.normal(_residual(y, mean) / jnp.sqrt(total), 0.5 * jnp.log(total))
+        log_factor = (1 - power) * (jnp.log(noise) + 0.5 * densities.LOG_2PI) - 0.5 * math.log(power)
+        return (log_z + log_factor).sum(-1), None
 
 
 @dataclass(frozen=True)
@@ -182,6 +213,10 @@ class StudentT:
     def log_prior(self, own: Params) -> jax.Array:
         return _log_prior_of_precision(own, self.shape, self.rate)
 
+    def sample_own(self, key: jax.Array) -> Params:
+        log_precision = jax.random.loggamma(key, self.shape) - math.log(self.rate)
+        return jax.tree.map(lambda _: log_precision, self.init(key))
+
     def check(self, y: Any, num_outputs: int) -> np.ndarray:
         return checks.real_targets(y, num_outputs)
 
@@ -236,6 +271,17 @@ class Bernoulli(_NothingToInfer):
 
     def output_hessian(self, own: Params, outputs: jax.Array, y: jax.Array | None = None) -> jax.Array:
         return _diagonal(self.moments(own, outputs)[1])
+
+    def moment_update(
+        self, precision: None, mean: jax.Array, variance: jax.Array, y: jax.Array, power: float = 1.0
+    ) -> tuple[jax.Array, None]:
+        """By Gauss-Hermite quadrature: no closed form, but a one-dimensional integral of a smooth function."""
+        nodes, weights = np.polynomial.hermite_e.hermegauss(QUADRATURE_NODES)
+        std = jnp.sqrt(jnp.maximum(variance, jnp.finfo(variance.dtype).tiny))
+        logits = mean[..., None] + std[..., None] * nodes.astype(mean.dtype)  # (batch, 1, node)
+        log_probs = jax.nn.log_sigmoid(jnp.where(y[:, None, None] == 1, logits, -logits))
+        log_weights = np.log(weights / weights.sum()).astype(mean.dtype)
+        return special.logsumexp(power * log_probs + log_weights, axis=-1)[..., 0], None
 
 
 @dataclass(frozen=True)

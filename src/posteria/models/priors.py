@@ -17,6 +17,7 @@ from jax.typing import ArrayLike
 
 from posteria.errors import SettingError
 from posteria.models import densities, settings
+from posteria.models.from_posterior import FromPosterior as FromPosterior
 
 
 class Leaf(NamedTuple):
@@ -30,7 +31,12 @@ class Leaf(NamedTuple):
 
 @runtime_checkable
 class Prior(Protocol):
-    """What Posteria needs of a prior. `check(leaves)` is optional: it is called once, with every leaf."""
+    """What Posteria needs of a prior.
+
+    Optional: `check(leaves)` is called once, with every leaf; `normal(leaf)` is the mean and standard deviation where
+    the prior is Normal (numbers or arrays of the leaf's shape), None where it is not: expectations are then in closed
+    form.
+    """
 
     @property
     def is_proper(self) -> bool:
@@ -65,6 +71,9 @@ class Normal:
     def unit(self, leaf: Leaf) -> float:
         return self.std
 
+    def normal(self, leaf: Leaf) -> tuple[ArrayLike, ArrayLike]:
+        return 0.0, self.std
+
 
 @dataclass(frozen=True)
 class FanIn:
@@ -88,6 +97,9 @@ class FanIn:
 
     def unit(self, leaf: Leaf) -> float:
         return self.bias_std if leaf.fan_in is None else self.scale / math.sqrt(leaf.fan_in)
+
+    def normal(self, leaf: Leaf) -> tuple[ArrayLike, ArrayLike]:
+        return 0.0, self.unit(leaf)
 
 
 @dataclass(frozen=True)
@@ -260,6 +272,14 @@ class ByPath:
 
     def unit(self, leaf: Leaf) -> float:
         return self.prior_of(leaf).unit(leaf)
+
+    def normal(self, leaf: Leaf) -> tuple[ArrayLike, ArrayLike] | None:
+        return normal_of(self.prior_of(leaf), leaf)
+
+
+def normal_of(prior: Any, leaf: Leaf) -> tuple[ArrayLike, ArrayLike] | None:
+    """Mean and standard deviation of the leaf's prior where it is Normal, else None."""
+    return prior.normal(leaf) if hasattr(prior, "normal") else None
 
 
 def as_prior(obj: Any) -> Prior:

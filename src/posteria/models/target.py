@@ -12,6 +12,7 @@ from posteria import tree
 from posteria.data.arrays import check_same_length, check_x, is_frame, num_rows, rows
 from posteria.errors import DataError, DensityError, NetworkError, SettingError
 from posteria.models.model import InputSpec, Model, network_structs
+from posteria.models.priors import Leaf
 from posteria.networks import Network, check_is_function_of_one_datum, check_outputs
 
 Params = tree.Params  # {"network": ..., "likelihood": ...}
@@ -66,6 +67,11 @@ class Target:
         return self.model.temperature
 
     @property
+    def leaves(self) -> list[Leaf]:
+        """What the prior may know of each leaf of the network."""
+        return self._leaves
+
+    @property
     def caveat(self) -> str:
         """What the user should know of this target; empty where there is nothing."""
         if self._spec is None and any(leaf.fan_in for leaf in self._leaves):
@@ -77,6 +83,8 @@ class Target:
     # ---- the density
 
     def log_prior(self, params: Params) -> jax.Array:
+        if hasattr(self.model.prior, "joint_log_prob"):
+            return self.model.prior.joint_log_prob(params)
         leaves = zip(jax.tree.leaves(params["network"]), self._leaves)
         own = self.model.likelihood.log_prior(params["likelihood"])
         return sum((self.model.prior.log_prob(value, leaf) for value, leaf in leaves), start=own)
@@ -89,11 +97,14 @@ class Target:
     def log_density(self, params: Params, batch: Any = None, likelihood_power: float = 1.0) -> jax.Array:
         """Tempered and unnormalised; `batch` stands for all N data. No batch and no data: the prior."""
         batch = self.data if batch is None else batch
-        total = self.log_prior(params)
-        if batch is not None:
-            log_likelihood = self.log_likelihood(params, batch)
-            total += likelihood_power * (self.num_data / len(log_likelihood)) * log_likelihood.sum()
-        return total / self.model.temperature
+        log_likelihood = None if batch is None else likelihood_power * self.log_likelihood(params, batch)
+        return self.tempered(self.log_prior(params), log_likelihood)
+
+    def tempered(self, log_prior: jax.Array, log_likelihood: jax.Array | None) -> jax.Array:
+        """(log prior + N/B sum of a batch's log likelihoods) / T, for methods that have these by themselves."""
+        if log_likelihood is not None:
+            log_prior += (self.num_data / len(log_likelihood)) * log_likelihood.sum()
+        return log_prior / self.model.temperature
 
     # ---- inputs and parameters
 

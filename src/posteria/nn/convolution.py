@@ -66,14 +66,8 @@ def by_slices(x, kernel, strides, padding, dilation, groups, precision=None):
     The matmul is of two matrices, not of a matrix with an (n, *space, in) array: the same sums, faster gradients.
     """
     window, (per_group, out) = kernel.shape[:-2], kernel.shape[-2:]
-    x = lax.pad(x, jnp.zeros((), x.dtype), [(0, 0, 0), *((low, high, 0) for low, high in padding), (0, 0, 0)])
-    reach = [d * (k - 1) + 1 for d, k in zip(dilation, window)]
-    counts = [(size - r) // s + 1 for size, r, s in zip(x.shape[1:-1], reach, strides)]
-    slices = []
-    for offset in itertools.product(*(range(k) for k in window)):
-        start = [o * d for o, d in zip(offset, dilation)]
-        stop = [b + (c - 1) * s + 1 for b, c, s in zip(start, counts, strides)]
-        slices.append(lax.slice(x, (0, *start, 0), (len(x), *stop, x.shape[-1]), (1, *strides, 1)))
+    slices = window_slices(x, window, strides, padding, dilation)
+    counts = slices[0].shape[1:-1]
     if groups == 1:
         patches = jnp.concatenate(slices, axis=-1).reshape(-1, math.prod(window) * per_group)
         y = jnp.matmul(patches, kernel.reshape(-1, out), precision=precision)
@@ -82,3 +76,16 @@ def by_slices(x, kernel, strides, padding, dilation, groups, precision=None):
         kernel = kernel.reshape(math.prod(window), per_group, groups, out // groups)
         y = jnp.einsum("pwgi,wigo->pgo", patches, kernel, precision=precision)
     return y.reshape(len(x), *counts, out)
+
+
+def window_slices(x, window, strides, padding, dilation) -> list[jax.Array]:
+    """What each place of the window sees of x (n, *space, in), padded: as many arrays (n, *counts, in)."""
+    x = lax.pad(x, jnp.zeros((), x.dtype), [(0, 0, 0), *((low, high, 0) for low, high in padding), (0, 0, 0)])
+    reach = [d * (k - 1) + 1 for d, k in zip(dilation, window)]
+    counts = [(size - r) // s + 1 for size, r, s in zip(x.shape[1:-1], reach, strides)]
+    slices = []
+    for offset in itertools.product(*(range(k) for k in window)):
+        start = [o * d for o, d in zip(offset, dilation)]
+        stop = [b + (c - 1) * s + 1 for b, c, s in zip(start, counts, strides)]
+        slices.append(lax.slice(x, (0, *start, 0), (len(x), *stop, x.shape[-1]), (1, *strides, 1)))
+    return slices

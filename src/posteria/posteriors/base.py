@@ -2,18 +2,21 @@
 
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
 import numpy as np
 
-from posteria.data.arrays import check_x, is_frame
+from posteria.data import arrays
 from posteria.errors import DataError, SettingError
 from posteria.models.model import Model
 from posteria.models.target import Target
 from posteria.networks import as_batch_of_one
 from posteria.posteriors.predict import Predictive
 from posteria.random import as_key
+
+if TYPE_CHECKING:
+    from posteria.posteriors.calibrated import CalibratedPosterior
 
 PREDICT_KEY = 0  # predictions of sampled posteriors are the same every time
 PREDICT_DRAWS = 100  # of posteriors that hold no fixed set of draws
@@ -42,7 +45,7 @@ class Posterior(ABC):
     @property
     def num_draws(self) -> int:
         """How many draws a prediction averages over, unless told otherwise."""
-        return PREDICT_DRAWS
+        return self.facts.get("predict_draws", PREDICT_DRAWS)
 
     @abstractmethod
     def draws(self, key: jax.Array, x: Any, num_draws: int) -> tuple[jax.Array, Any]:
@@ -59,11 +62,11 @@ class Posterior(ABC):
 
     def functions(self, key: int | jax.Array, x: Any, num_draws: int) -> jax.Array:
         """Network outputs under draws from the posterior: (draw, batch, output)."""
-        return self.draws(as_key(key), self._check_x(x), check_num_draws(num_draws))[0]
+        return self.draws(as_key(key), self.check_x(x), check_num_draws(num_draws))[0]
 
     def predict(self, x: Any, num_draws: int | None = None) -> Predictive:
         """The Bayesian model average at x. All stored draws are used, or `num_draws` (spread over chains)."""
-        x = self._check_x(x)
+        x = self.check_x(x)
         num_draws = self.num_draws if num_draws is None else check_num_draws(num_draws)
         key = as_key(PREDICT_KEY)
         num_outputs = self.target.num_outputs or self.draws(key, as_batch_of_one(x), 1)[0].shape[-1]
@@ -75,13 +78,31 @@ class Posterior(ABC):
 
         save(self, Path(path), if_exists)
 
-    def _check_x(self, x: Any) -> Any:
+    def calibrate(self, x: Any, y: Any) -> "CalibratedPosterior":
+        """Intervals (or sets of classes) that hold what they promise, from rows that were not fitted to."""
+        from posteria.posteriors.calibrated import calibrate
+
+        return calibrate(self, x, y)
+
+    def thin(self, num_draws: int, x: Any = None) -> "Posterior":
+        """Fewer draws, chosen to keep the prediction at x (evenly, where no x is given)."""
+        from posteria.posteriors.thinning import thin
+
+        return thin(self, num_draws, x)
+
+    def export(self, path: str | Path, num_draws: int | None = None, if_exists: str = "error") -> int:
+        """Write a folder that predicts with JAX alone; returns its size in bytes."""
+        from posteria.posteriors.export import export
+
+        return export(self, path, num_draws, if_exists)
+
+    def check_x(self, x: Any) -> Any:
         """x as arrays, refused where its features are not those of the fit."""
-        if is_frame(x) and self.target.columns is not None:
+        if arrays.is_frame(x) and self.target.columns is not None:
             if missing := [name for name in self.target.columns if name not in x.columns]:
                 raise DataError(f"x lacks the columns {missing}", "the features of the fit", "add them")
             x = x[self.target.columns]  # by name, in the order of the fit
-        x = check_x(x)
+        x = arrays.check_x(x)
         got, wanted = (
             jax.tree.map(lambda leaf: np.shape(leaf)[1:], rows)
             for rows in (x, x if self.target.num_outputs is None else self.target.blank_input)

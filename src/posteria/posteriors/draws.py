@@ -99,7 +99,7 @@ class DrawsPosterior(Posterior):
         if x is None:
             return diagnose(self.stored.flat, self.info, "weights", notes)
         num_chains, length, _ = self.stored.flat.shape
-        outputs, own = forward(self.target)(self._all_rows(), self._check_x(x))
+        outputs, own = forward(self.target)(self._all_rows(), self.check_x(x))
         means, _ = jax.jit(jax.vmap(self.model.likelihood.moments))(own, outputs)
         return diagnose(np.asarray(means).reshape(num_chains, length, *means.shape[1:]), self.info, "functions", notes)
 

@@ -55,7 +55,7 @@ class Spread:
 class Diagonal(Spread):
     """Independent coordinates."""
 
-    std: ArrayLike  # (size,)
+    std: jax.Array | np.ndarray  # (size,)
 
     kind = "diagonal"
 
@@ -75,8 +75,8 @@ class Diagonal(Spread):
 class LowRank(Spread):
     """diag(std^2) + factor factor^T."""
 
-    std: ArrayLike  # (size,)
-    factor: ArrayLike  # (size, rank)
+    std: jax.Array | np.ndarray  # (size,)
+    factor: jax.Array | np.ndarray  # (size, rank)
 
     kind = "low rank"
 
@@ -100,7 +100,7 @@ class LowRank(Spread):
 class Full(Spread):
     """factor factor^T, as with a Cholesky factor."""
 
-    factor: ArrayLike  # (size, size)
+    factor: jax.Array | np.ndarray  # (size, size)
 
     kind = "full"
 
@@ -142,6 +142,12 @@ class GaussianPosterior(Posterior):
     def sample_params(self, key: jax.Array, num_draws: int) -> tree.Params:
         """Draws of the network's and the likelihood's parameters, with a leading draw axis."""
         return tree.unraveller(self.target.structs)(self.mean + self.spread.sample(key, num_draws))
+
+    def prune(self, by: str = "snr", *, fraction: float | None = None, threshold: float | None = None) -> Posterior:
+        """Remove the weights of layers that their noise drowns: see `posteria.posteriors.pruned.prune`."""
+        from posteria.posteriors.pruned import prune
+
+        return prune(self, by, fraction, threshold)
 
     def state(self) -> tuple[dict, dict[str, np.ndarray]]:
         arrays = {f"spread.{name}": array for name, array in self.spread.arrays().items()}

@@ -18,7 +18,19 @@ from posteria.posteriors import store
 from posteria.posteriors.base import Posterior
 
 # where Posteria's own kinds of posterior live
-MODULES = ("compressed", "draws", "gaussian", "masks", "mixture", "moments", "pruned", "rank_one", "subspace")
+MODULES = (
+    "calibrated",
+    "compressed",
+    "draws",
+    "gaussian",
+    "linearised",
+    "masks",
+    "mixture",
+    "moments",
+    "pruned",
+    "rank_one",
+    "subspace",
+)
 VERSIONS_OF = ("posteria", "jax", "jaxlib", "flax", "optax", "blackjax", "numpy")
 
 
@@ -31,12 +43,38 @@ def save(posterior: Posterior, folder: Path, if_exists: str = "error") -> None:
 
 def write_posterior(posterior: Posterior, folder: Path, manifest: dict, status: str = "complete") -> None:
     """Arrays first, then the manifest that makes them count."""
-    own_settings, arrays = posterior.state()
+    content, arrays = _content(posterior)
     store.save_arrays(folder, arrays)
-    content = {"kind": posterior.kind, "settings": own_settings, "arrays": list(arrays), "facts": posterior.facts}
     store.write_json(
         folder / store.MANIFEST, manifest | {"status": status, "versions": versions(), "posterior": content}
     )
+
+
+def pack(posterior: Posterior) -> dict:
+    """A posterior as plain data and arrays, for those who store it by other means."""
+    content, arrays = _content(posterior)
+    return {
+        "model": model_to_json(posterior.target),
+        "posterior": content,
+        "attached": posterior.attached,
+        "arrays": arrays,
+    }
+
+
+def unpack(packed: dict, network: Any = None, likelihood: Any = None, prior: Any = None) -> Posterior:
+    """The posterior that `pack` described; pass again what could not be written down."""
+    target = Target(*model_from_json(packed["model"], network, likelihood, prior))
+    target.columns = packed["model"].get("columns")
+    content = packed["posterior"]
+    posterior = restore(target, content["kind"], content["settings"], packed["arrays"], content["facts"])
+    posterior.attached = packed.get("attached", {})
+    return posterior
+
+
+def _content(posterior: Posterior) -> tuple[dict, dict[str, np.ndarray]]:
+    own_settings, arrays = posterior.state()
+    content = {"kind": posterior.kind, "settings": own_settings, "arrays": list(arrays), "facts": posterior.facts}
+    return content, arrays
 
 
 def load(path: str | Path, network: Any = None, likelihood: Any = None, prior: Any = None) -> Posterior:
@@ -51,13 +89,8 @@ def load(path: str | Path, network: Any = None, likelihood: Any = None, prior: A
             f"the run in {folder} is not finished", "a finished fit", f"po.resume({str(path)!r}, data=(x, y)) goes on"
         )
     with store.refuse_damage(folder):
-        target = Target(*model_from_json(manifest["model"], network, likelihood, prior))
-        target.columns = manifest["model"].get("columns")
-        content = manifest["posterior"]
-        arrays = store.load_arrays(folder, content["arrays"])
-        posterior = restore(target, content["kind"], content["settings"], arrays, content["facts"])
-        posterior.attached = manifest.get("attached", {})
-        return posterior
+        arrays = store.load_arrays(folder, manifest["posterior"]["arrays"])
+        return unpack(manifest | {"arrays": arrays}, network, likelihood, prior)
 
 
 def restore(target: Target, kind: str, own_settings: dict, arrays: dict[str, np.ndarray], facts: dict) -> Posterior:

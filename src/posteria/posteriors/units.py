@@ -41,6 +41,9 @@ class PredictiveInUnits:
     def quantile(self, q: Any) -> np.ndarray:
         return self._back(self._standardised.quantile(q))
 
+    def quantile_table(self, levels: Any) -> np.ndarray:
+        return self._back(self._standardised.quantile_table(levels))
+
     def interval(self, level: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
         lower, upper = self._standardised.interval(level)
         return self._back(lower), self._back(upper)

@@ -6,11 +6,13 @@ class TestMine(ExactLaws):
     method = Mine(num_draws=1000)
 """
 
-from posteria.testing.laws import ExactLaws, MethodLaws, PointLaws, ProcedureLaws
+from posteria.testing.laws import AsymptoticLaws, ExactLaws, FamilyOptimumLaws, MethodLaws, PointLaws, ProcedureLaws
 from posteria.testing.targets import KnownPosterior, correlated_gaussian, linear_regression
 
 __all__ = [
+    "AsymptoticLaws",
     "ExactLaws",
+    "FamilyOptimumLaws",
     "KnownPosterior",
     "MethodLaws",
     "PointLaws",

@@ -22,7 +22,16 @@ from jax.extend.core import primitives as prim
 
 from posteria import tree
 from posteria.nn.convolution import kept_whole, prefers_slices
-from posteria.trace.operations import Form, Linear, array_in_place, convolve, keeps_elements, linear_operation, plain
+from posteria.trace.operations import (
+    Form,
+    Linear,
+    Matrix,
+    array_in_place,
+    convolve,
+    keeps_elements,
+    linear_operation,
+    plain,
+)
 
 Apply = Callable[[tree.Params, Any], Any]  # (params, batch with leading axis n) -> outputs with leading axis n
 
@@ -63,7 +72,8 @@ class Operation:
 
     `as_operand` takes any array of the leaf's shape (a standard deviation, a mask) to the form in which the leaf
     reaches the operation as `weight`. Axes of x: `contracted` is summed over (for a convolution, its channels),
-    `positions` are where the same weights are used again.
+    `positions` are where the same weights are used again; `out_unit_shape` is the output's shape with 1 for them.
+    `matrix` is the operation as a product of matrices, where it is one.
     """
 
     path: str
@@ -75,7 +85,9 @@ class Operation:
     as_operand: Callable[[jax.Array], jax.Array]
     contracted: tuple[int, ...]
     positions: tuple[int, ...]
+    out_unit_shape: tuple[int, ...]
     leaf: jax.ShapeDtypeStruct  # shape and dtype of the leaf itself
+    matrix: Matrix | None
 
     @property
     def unit_shape(self) -> tuple[int, ...]:
@@ -103,7 +115,7 @@ Rule = Callable[[Operation, Any], tuple[jax.Array, Any]]  # (operation, the datu
 def find(apply: Apply, params: tree.Params, x: Any) -> dict[str, Leaf]:
     """Every leaf's linear uses, by path. Only the shapes and dtypes of `params` and of the batch `x` matter."""
     datum = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:], a.dtype), x)
-    return _examine(_trace_datum(apply, params, datum)[0], tree.paths(params))
+    return _examine(trace_datum(apply, params, datum)[0], tree.paths(params))
 
 
 def interpret(apply: Apply, rule: Rule) -> Callable[..., tuple[Any, dict[str, tuple]]]:
@@ -116,7 +128,7 @@ def interpret(apply: Apply, rule: Rule) -> Callable[..., tuple[Any, dict[str, tu
 
     def run(params, x, extra=None):
         def one(datum, extra):
-            closed, structure = _trace_datum(apply, params, datum)
+            closed, structure = trace_datum(apply, params, datum)
             paths = tree.paths(params)
             found = {path for path, leaf in _examine(closed, paths).items() if leaf.found}
             walk = _Walk(found, lambda operation: rule(operation, extra))
@@ -182,7 +194,7 @@ class _Walk:
     def _step(self, eqn: core.JaxprEqn, values: list) -> list:
         forms = [v for v in values if isinstance(v, Form)]
         if not forms and not _holds_convolution_in(eqn):
-            return _bind(eqn, values)
+            return bind(eqn, values)
         if eqn.primitive is prim.jit_p:
             inner = eqn.params["jaxpr"]
             return self.evaluate(inner.jaxpr, inner.consts, values)
@@ -197,7 +209,7 @@ class _Walk:
             self._not_found(forms, f"{'inside' if inside else 'used by'} {eqn.primitive.name}")
             if eqn.primitive is prim.scan_p and self.rule is None:
                 self._look_inside_scan(eqn, values)
-        return _bind(eqn, plain(values))
+        return bind(eqn, plain(values))
 
     def _operate(self, linear: Linear, values: list) -> jax.Array:
         weight, x = values[linear.weight], values[1 - linear.weight]
@@ -223,7 +235,9 @@ class _Walk:
                     as_operand=weight.as_operand,
                     contracted=linear.contracted,
                     positions=linear.positions,
+                    out_unit_shape=linear.out_unit_shape,
                     leaf=weight.leaf,
+                    matrix=linear.matrix,
                 )
                 y, record = self.rule(operation)
                 self.records[weight.path].append(record)
@@ -280,7 +294,7 @@ def _trace(fn: Callable, *args: Any) -> tuple[core.ClosedJaxpr, Any]:
     return closed, jax.tree.structure(shapes)
 
 
-def _trace_datum(apply: Apply, params: tree.Params, datum: Any) -> tuple[core.ClosedJaxpr, Any]:
+def trace_datum(apply: Apply, params: tree.Params, datum: Any) -> tuple[core.ClosedJaxpr, Any]:
     def one(params, datum):
         outputs = apply(params, jax.tree.map(lambda a: a[None], datum))
         return jax.tree.map(lambda a: jnp.squeeze(a, 0), outputs)
@@ -294,7 +308,7 @@ def _shapes(variables: list[core.Var]) -> list[jax.ShapeDtypeStruct]:
     return [jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=getattr(a, "weak_type", False)) for a in avals]
 
 
-def _bind(eqn: core.JaxprEqn, values: list) -> list:
+def bind(eqn: core.JaxprEqn, values: list) -> list:
     if eqn.primitive is prim.conv_general_dilated_p:
         return [convolve(eqn, *values)]
     params = eqn.params

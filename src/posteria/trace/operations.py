@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax.extend import core
 from jax.extend.core import primitives as prim
 
-from posteria.nn.convolution import by_slices, prefers_slices
+from posteria.nn.convolution import by_slices, prefers_slices, window_slices
 
 LAYOUT = (
     prim.transpose_p,
@@ -98,7 +98,8 @@ def _reshaped(origins, old: tuple[int, ...], new: tuple[int, ...]) -> tuple[froz
 @dataclasses.dataclass(frozen=True)
 class Linear:
     """A dot or convolution with the weight as operand number `weight`. Axes: `summed` of the weight; `contracted` and
-    `positions` of x."""
+    `positions` of x. `out_unit_shape` is the output's shape with 1 for positions. `matrix` is None where the weight
+    is not one matrix (groups, or axes matched with x's)."""
 
     kind: str
     op: Callable[[jax.Array, jax.Array], jax.Array]
@@ -107,6 +108,18 @@ class Linear:
     contracted: tuple[int, ...]
     positions: tuple[int, ...]
     num_positions: int
+    out_unit_shape: tuple[int, ...]
+    matrix: "Matrix | None"
+
+
+@dataclasses.dataclass(frozen=True)
+class Matrix:
+    """A linear operation as outputs (position, column) = inputs (position, row) @ weight (row, column)."""
+
+    axes: tuple[int, ...]  # of the operand: transposed to these and reshaped, it is the weight
+    num_row_axes: int
+    inputs: Callable[[jax.Array], jax.Array]  # x -> (position, row)
+    outputs: Callable[[jax.Array], jax.Array]  # y -> (position, column)
 
 
 def linear_operation(eqn: core.JaxprEqn, values: list) -> Linear | None:
@@ -121,7 +134,11 @@ def linear_operation(eqn: core.JaxprEqn, values: list) -> Linear | None:
             return prim.dot_general_p.bind(*((x, w) if weight else (w, x)), **eqn.params)
 
         times = math.prod(x_shape[axis] for axis in positions)
-        return Linear(kind, op, weight, tuple(contracted[weight]), tuple(x_contracted), positions, times)
+        y_shape = shape_of(eqn.outvars[0])  # what is matched, the free axes of the left operand, those of the right
+        first = len(x_matched) if weight else len(y_shape) - len(positions)
+        out = tuple(1 if first <= axis < first + len(positions) else size for axis, size in enumerate(y_shape))
+        matrix = None if x_matched else _dot_as_matrix(weight, shapes[weight], contracted, positions, times)
+        return Linear(kind, op, weight, tuple(contracted[weight]), tuple(x_contracted), positions, times, out, matrix)
     if eqn.primitive is prim.conv_general_dilated_p and isinstance(values[1], Form):
         if eqn.params["batch_group_count"] != 1:
             return None
@@ -129,8 +146,42 @@ def linear_operation(eqn: core.JaxprEqn, values: list) -> Linear | None:
         y_shape = shape_of(eqn.outvars[0])
         times = math.prod(y_shape) // y_shape[out]
         op = partial(convolve, eqn)
-        return Linear(kind, op, 1, tuple(summed), (channels,), (batch, *space), times)
+        channels_alone = tuple(size if axis == out else 1 for axis, size in enumerate(y_shape))
+        matrix = _convolution_as_matrix(eqn, shapes[1])
+        return Linear(kind, op, 1, tuple(summed), (channels,), (batch, *space), times, channels_alone, matrix)
     return None
+
+
+def _dot_as_matrix(weight: int, shape: tuple, contracted: Any, positions: tuple, times: int) -> Matrix:
+    summed, x_contracted = tuple(contracted[weight]), tuple(contracted[1 - weight])
+    kept = tuple(axis for axis in range(len(shape)) if axis not in summed)
+    num_rows = math.prod(shape[axis] for axis in summed)
+    return Matrix(
+        axes=(*summed, *kept),
+        num_row_axes=len(summed),
+        inputs=lambda x: x.transpose(*positions, *x_contracted).reshape(times, num_rows),
+        outputs=lambda y: y.reshape(times, -1) if weight else y.reshape(-1, times).T,
+    )
+
+
+def _convolution_as_matrix(eqn: core.JaxprEqn, shape: tuple) -> Matrix | None:
+    p = eqn.params
+    if p["feature_group_count"] != 1 or not set(p["lhs_dilation"]) <= {1}:
+        return None
+    (batch, channels, *space), (out, summed, *window_axes), (y_batch, y_out, *y_space) = p["dimension_numbers"]
+    window = [shape[axis] for axis in window_axes]
+
+    def inputs(x: jax.Array) -> jax.Array:
+        x = x.transpose(batch, *space, channels)
+        slices = window_slices(x, window, p["window_strides"], p["padding"], p["rhs_dilation"])
+        return jnp.concatenate(slices, axis=-1).reshape(-1, math.prod(window) * shape[summed])
+
+    return Matrix(
+        axes=(*window_axes, summed, out),
+        num_row_axes=len(window) + 1,
+        inputs=inputs,
+        outputs=lambda y: y.transpose(y_batch, *y_space, y_out).reshape(-1, shape[out]),
+    )
 
 
 def convolve(eqn: core.JaxprEqn, x: jax.Array, kernel: jax.Array) -> jax.Array:

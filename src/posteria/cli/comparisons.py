@@ -1,0 +1,126 @@
+"""`posteria compare`: which method can be trusted on this data, and what does it cost?"""
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from posteria.cli.app import Json, Quiet, app
+from posteria.cli.fits import INTERRUPTED, Kind, NetworkText, PriorStd, Target
+from posteria.cli.printing import print_json, say
+
+OUT = "report"
+
+
+@app.command()
+def compare(
+    data: Annotated[
+        str | None,
+        typer.Argument(
+            help="A CSV (with --target), an .npz, or a data set's name; without it, the tour.", show_default=False
+        ),
+    ] = None,
+    target: Target = None,
+    methods: Annotated[
+        str | None,
+        typer.Option(
+            help="Names, separated by commas (also mypkg:Mine); six that matter otherwise.", show_default=False
+        ),
+    ] = None,
+    network: NetworkText = "mlp:50,50",
+    prior_std: PriorStd = None,
+    temperature: Annotated[float, typer.Option(help="Below 1: a cold posterior.")] = 1.0,
+    kind: Kind = None,
+    reference: Annotated[str, typer.Option(help="nuts, hmc, none, or an .npz of predictions made elsewhere.")] = "nuts",
+    minutes: Annotated[
+        float | None, typer.Option(help="For the reference.  [default: 10; the tour: 2]", show_default=False)
+    ] = None,
+    seeds: Annotated[int, typer.Option(help="How many random splits.")] = 1,
+    splits: Annotated[str, typer.Option(help="random, or uci for the standard splits.")] = "random",
+    group: Annotated[
+        str | None, typer.Option(help="Rows with one value of this column stay together.", show_default=False)
+    ] = None,
+    time: Annotated[str | None, typer.Option(help="Test on the last rows by this column.", show_default=False)] = None,
+    test: Annotated[str | None, typer.Option(help="A CSV of test rows.", show_default=False)] = None,
+    budget: Annotated[
+        float | None,
+        typer.Option(help="Gradient evaluations for each method; its own defaults otherwise.", show_default=False),
+    ] = None,
+    tune: Annotated[
+        bool, typer.Option("--tune", help="Choose settings on validation rows, at the method's cost.")
+    ] = False,
+    baselines: Annotated[bool, typer.Option(help="Linear and boosted models of scikit-learn beside.")] = True,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The folder to write; run again, it goes on.")] = Path(OUT),
+    replace: Annotated[bool, typer.Option("--replace", help="Begin anew where the folder holds a comparison.")] = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Fit many methods, grade each against HMC, and write a report; without DATA, a tour."""
+    from posteria.comparison.plan import plan
+    from posteria.comparison.tour import tour
+    from posteria.inference.layout import use_cores
+    from posteria.models.priors import Normal
+
+    use_cores()
+    names = None if methods is None else [name.strip() for name in methods.split(",") if name.strip()]
+    wanted_reference = None if reference == "none" else reference
+    if data is None:
+        given: dict[str, Any] = {} if minutes is None else {"minutes": minutes}
+        planned = tour(names, None if reference == "nuts" else wanted_reference, **given)
+    else:
+        planned = plan(
+            data,
+            target,
+            kind=kind,
+            network=network,
+            prior=None if prior_std is None else Normal(prior_std),
+            temperature=temperature,
+            methods=names,
+            baselines=baselines,
+            reference=wanted_reference,
+            seeds=seeds,
+            split=splits,
+            group=group,
+            time=time,
+            test=test,
+            budget=budget,
+            tune=tune,
+            minutes=10.0 if minutes is None else minutes,
+        )
+    say(planned.text, quiet)
+    command = " ".join(["posteria", *map(shlex.quote, sys.argv[1:])])
+    try:
+        comparison = planned.run(
+            out,
+            if_exists="replace" if replace else "resume",
+            progress=not quiet,
+            command=command,
+            on_update=lambda comparison: _rewrite(out, comparison, quiet),
+        )
+    except KeyboardInterrupt:
+        say(f"Interrupted; the finished rows are kept. To continue: {command}")
+        raise typer.Exit(INTERRUPTED) from None
+    if as_json:
+        print_json(comparison.results)
+    else:
+        typer.echo(comparison.table())
+        for problem in comparison.results["problems"]:
+            for answer in problem["answers"].values():
+                typer.echo(answer["text"])
+    say(f"report: {out / 'index.html'}", quiet)
+
+
+def _rewrite(out: Path, comparison: Any, quiet: bool) -> None:
+    """The page again, after each row; a row that has just ended is told."""
+    from posteria import report
+
+    report.write(out)
+    if comparison.running is None or quiet:
+        return
+    problem, entry = comparison.running
+    done = [key for key in comparison.records if key[:2] == (problem, entry)]
+    if done:
+        record = comparison.records[done[-1]]
+        say(f"  {problem} / {entry}: {record.status}" + (f" ({record.reason})" if record.reason else ""))

@@ -1,0 +1,42 @@
+"""`posteria export`: a fit as a folder that predicts with JAX alone."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from posteria.cli.app import Json, Quiet, app
+from posteria.cli.fits import load_posterior
+from posteria.cli.printing import print_json
+
+
+@app.command()
+def export(
+    folder: Annotated[Path, typer.Argument(help="The folder of a fit.")],
+    out: Annotated[Path, typer.Argument(help="The folder to write.")],
+    draws: Annotated[
+        int | None, typer.Option(help="Thin to so many draws first; all otherwise.", show_default=False)
+    ] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Export a fit: prepared rows and the average over draws as one compiled function, with a script that runs it."""
+    posterior, _ = load_posterior(folder)
+    if draws is not None:
+        posterior = posterior.thin(draws)
+    size = posterior.export(out)
+    timed = subprocess.run([sys.executable, str(out / "predict.py"), "--time"], capture_output=True, text=True)
+    measured = json.loads(timed.stdout) if timed.returncode == 0 else {}
+    summary = {"folder": str(out), "bytes": size, "draws": posterior.num_draws} | measured
+    if as_json:
+        print_json(summary)
+    elif not quiet:
+        typer.echo(f"{out}: {size / 1e6:.2f} MB, {posterior.num_draws} draws")
+        if measured:
+            typer.echo(
+                f"cold start {measured['cold_start_seconds']:.1f} s, one row {measured['one_row_milliseconds']:.2f} ms"
+            )
+        typer.echo(f"python {out / 'predict.py'} NEW.csv > predictions.csv   (needs JAX and NumPy alone)")

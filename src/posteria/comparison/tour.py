@@ -1,0 +1,92 @@
+"""The tour: three small problems that show what a posterior is good for, with no data of the user's.
+
+(a) The regression of Blundell et al. 2015, with 100 inputs in [0, 0.5] and predictions on [-0.2, 1.2]: a method should
+know less away from the data. (b) The same function seen at both ends: it should know less in between (Foong et al.
+2019). (c) Handwritten digits, with scrambled and shifted ones as data from elsewhere.
+
+The network of the regressions is two layers of ten units with a prior twice as wide as the default: narrow enough to
+have several modes, so that members of an ensemble disagree where there are no data.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from posteria import nn
+from posteria.comparison.api import describe_setting
+from posteria.comparison.entries import Entry, as_entries
+from posteria.comparison.plan import Plan, estimate, plan
+from posteria.comparison.problems import Curve, Fold, Problem, describe
+from posteria.data.preparation import Preparation
+from posteria.inference.hmc import HMC
+from posteria.inference.nuts import NUTS
+from posteria.models import priors
+from posteria.models.model import Model
+
+NUM_TRAIN, NUM_TEST = 100, 141
+NOISE = 0.02
+RANGE = (-0.2, 1.2)
+SIDE = (0.0, 0.5)  # where (a) has data
+CLUSTERS = ((0.0, 0.25), (0.75, 1.0))  # where (b) has data
+SEED = 0
+
+
+def tour(methods: Any = None, reference: Any = None, minutes: float | None = 2.0) -> Plan:
+    """The three problems, ready to run; a reference of its own for each unless one is given."""
+    names = {"extrapolation": "Away from the data", "gap": "Between two clusters"}
+    problems = [_regression(name, title, methods, reference, minutes) for name, title in names.items()]
+    problems.append(_digits(methods, reference, minutes))
+    seconds = sum(estimate(problem, entries, None) for problem, entries in problems)
+    num_methods = sum(entry.role != "baseline" for entry in problems[0][1])
+    text = (
+        "A tour: two regressions of one input (100 rows) and handwritten digits (1,797 rows, 64 columns, 10 classes); "
+        f"{num_methods} methods with the reference, about {max(1, round(seconds / 60))} to 4 min"
+    )
+    return Plan(problems, text, minutes=minutes)
+
+
+def true_function(x: np.ndarray) -> np.ndarray:
+    """Without noise: x + 0.3 sin(2 pi x) + 0.3 sin(4 pi x)."""
+    return x + 0.3 * np.sin(2 * np.pi * x) + 0.3 * np.sin(4 * np.pi * x)
+
+
+def observed(x: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+    """With noise e ~ N(0, 0.02^2) in the input of the waves and on top: y = f(x + e)."""
+    return true_function(x + NOISE * generator.normal(size=x.shape))
+
+
+def _regression(
+    name: str, title: str, methods: Any, reference: Any, minutes: float | None
+) -> tuple[Problem, list[Entry]]:
+    generator = np.random.default_rng(SEED)
+    parts = CLUSTERS if name == "gap" else (SIDE,)
+    x = np.sort(np.concatenate([generator.uniform(*part, NUM_TRAIN // len(parts)) for part in parts]))
+    y = observed(x, generator)
+    x_test = np.linspace(*RANGE, NUM_TEST)
+    y_test = observed(x_test, generator)
+    preparation = Preparation.from_arrays(x[:, None], y, "regression")
+    inputs = preparation.standardised(x_test[:, None])
+    fold = Fold(
+        seed=SEED,
+        train=(preparation.standardised(x[:, None]), preparation.targets(y)),
+        y_train=y,
+        x_test=inputs,
+        y_test=y_test,
+        scale=preparation.y,
+        far={"outside": ~np.any([(x_test >= low) & (x_test <= high) for low, high in parts], axis=0)},
+        preparation=preparation,
+    )
+    model = Model(nn.mlp((10, 10)), prior=priors.FanIn(scale=2.0))
+    entries = as_entries(methods, False, reference or NUTS(num_draws=120, num_warmup=200))
+    facts = describe(name, "regression", (fold,), num_rows_all=NUM_TRAIN + NUM_TEST, columns=1, target="")
+    setting = describe_setting(model, "given test rows", [SEED], None, False, entries, minutes)
+    curve = Curve(x_test, inputs, x)
+    return Problem(name, title, model, (fold,), facts, setting, curve), entries
+
+
+def _digits(methods: Any, reference: Any, minutes: float | None) -> tuple[Problem, list[Entry]]:
+    """A hidden layer of 20 units, so that HMC converges in half a minute."""
+    made = plan("digits", network="mlp:20", methods=methods, reference=reference or HMC(num_draws=150), seeds=1,
+                minutes=minutes, baselines=False)  # fmt: skip
+    ((problem, entries),) = made.problems
+    return problem, entries

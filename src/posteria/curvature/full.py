@@ -1,0 +1,66 @@
+"""The whole precision matrix, for small networks: exact where the model is linear and Gaussian."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.linalg
+
+from posteria.curvature.jacobian import Factors, Weight
+from posteria.curvature.precision import Accumulated, Precision, as_array, formed_jacobian, pytree
+
+
+@pytree
+class Full(Precision, Accumulated):
+    """sum_n J_n^T H_n J_n + diag(prior), as a factor of its inverse."""
+
+    factor: jax.Array  # (size, size): covariance = factor factor^T
+    log_determinant: jax.Array  # of the precision, as the host found it in float64
+
+    kind = "full"
+
+    @staticmethod
+    def block(weights: Sequence[Weight], jacobian: Sequence[Factors], hessians: jax.Array, counts: jax.Array) -> Any:
+        formed = formed_jacobian(jacobian)
+        left = jnp.einsum("nrs,nsp->nrp", hessians, formed)
+        return left.reshape(-1, left.shape[-1]).T @ formed.reshape(-1, formed.shape[-1])
+
+    @classmethod
+    def finish(cls, weights: Sequence[Weight], sums: Any, prior: np.ndarray, num_data: int) -> "Full":
+        unit = np.sqrt(prior)  # in units of the prior no eigenvalue is below 1
+        scaled = (sums + sums.T) / 2 / np.outer(unit, unit)
+        scaled[np.diag_indices_from(scaled)] += 1.0
+        try:
+            lower = np.linalg.cholesky(scaled)
+        except np.linalg.LinAlgError:  # sums in float32 have rounding errors of the largest eigenvalue's size
+            values, vectors = np.linalg.eigh(scaled)
+            lower = np.linalg.cholesky((vectors * values.clip(1.0)) @ vectors.T)
+        inverse = scipy.linalg.solve_triangular(lower, np.eye(len(lower)), lower=True)  # L^-1, precision = L L^T
+        log_det = 2 * np.log(np.diag(lower)).sum() + np.log(prior).sum()
+        return cls(as_array(inverse.T / unit[:, None]), as_array(log_det))
+
+    def noise(self, key: jax.Array) -> jax.Array:
+        return self.factor @ jax.random.normal(key, self.factor.shape[1:], self.factor.dtype)
+
+    @property
+    def variances(self) -> jax.Array:
+        return (self.factor**2).sum(1)
+
+    def covariance(self) -> jax.Array:
+        return self.factor @ self.factor.T
+
+    def log_det(self) -> float:
+        return float(self.log_determinant)
+
+    def output_covariance(self, weights: Sequence[Weight], jacobian: Sequence[Factors]) -> jax.Array:
+        through = formed_jacobian(jacobian) @ self.factor  # (datum, output, size)
+        return jnp.einsum("nrp,nsp->nrs", through, through)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        return {"factor": np.asarray(self.factor), "log_determinant": np.asarray(self.log_determinant)}
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, Any]) -> "Full":
+        return cls(jnp.asarray(arrays["factor"]), jnp.asarray(arrays["log_determinant"]))

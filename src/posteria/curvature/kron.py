@@ -1,0 +1,114 @@
+"""Kronecker factors: a block a weight, `A (x) G + prior`, kept in the eigenbases of A and G.
+
+A = sum over data and positions of a a^T, G = the mean over data and positions of g H g^T. Where positions share the
+weight they count as data do (KFAC-expand). Martens & Grosse 2015; Eschenhagen et al. 2023 for shared weights.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from posteria.curvature.diagonal import spread_through, squares
+from posteria.curvature.jacobian import Factors, Weight
+from posteria.curvature.precision import Accumulated, Precision, as_array, pytree, weighted
+
+MAX_DENSE = 1024  # entries of a leaf that the walk leaves and that still gets a dense block, as biases do
+
+
+class Block(NamedTuple):
+    """Q (values_i values_j + prior) R^T: one weight's precision, in the basis where it is diagonal."""
+
+    rows: jax.Array  # Q, (row, i)
+    entries: jax.Array  # (i, j)
+    columns: jax.Array | None  # R, (column, j); None for the columns as they are
+
+    def turned(self, factors: Factors) -> Factors:
+        """The factors of the gradients, in the basis."""
+        gradients = factors.gradients if self.columns is None else factors.gradients @ self.columns
+        return Factors(factors.inputs @ self.rows, gradients)
+
+    def back(self, values: jax.Array, power: int = 1) -> jax.Array:
+        """Coordinates (i, j) of the basis as flat coordinates of the weight; with power 2, as variances turn."""
+        values = self.rows**power @ values
+        return (values if self.columns is None else values @ self.columns.T**power).reshape(-1)
+
+
+@pytree
+class Kron(Precision, Accumulated):
+    """Independent weights, each Kronecker-factored; a leaf that the walk leaves has a dense block, or a diagonal."""
+
+    blocks: tuple[Block, ...]
+
+    kind = "kron"
+
+    @staticmethod
+    def block(weights: Sequence[Weight], jacobian: Sequence[Factors], hessians: jax.Array, counts: jax.Array) -> Any:
+        return [_sums(weight, factors, hessians, counts) for weight, factors in zip(weights, jacobian)]
+
+    @classmethod
+    def finish(cls, weights: Sequence[Weight], sums: Any, prior: np.ndarray, num_data: int) -> "Kron":
+        return cls(tuple(_block(weight, part, weight.of(prior), num_data) for weight, part in zip(weights, sums)))
+
+    def noise(self, key: jax.Array) -> jax.Array:
+        keys = jax.random.split(key, len(self.blocks))
+        return jnp.concatenate([_noise(block, k) for block, k in zip(self.blocks, keys)])
+
+    @property
+    def variances(self) -> jax.Array:
+        return jnp.concatenate([block.back(1 / block.entries, power=2) for block in self.blocks])
+
+    def covariance(self) -> jax.Array:
+        from jax.scipy.linalg import block_diag
+
+        bases = [jnp.kron(b.rows, jnp.eye(b.entries.shape[1]) if b.columns is None else b.columns) for b in self.blocks]
+        return block_diag(*(basis / b.entries.reshape(-1) @ basis.T for basis, b in zip(bases, self.blocks)))
+
+    def log_det(self) -> float:
+        return float(sum(np.log(np.asarray(block.entries, np.float64)).sum() for block in self.blocks))
+
+    def output_covariance(self, weights: Sequence[Weight], jacobian: Sequence[Factors]) -> jax.Array:
+        """sum_ij (q_i . a)^2 (r_j . g)^2 / entries_ij: in the eigenbases no Jacobian is formed."""
+        pairs = zip(jacobian, self.blocks)
+        return jnp.asarray(sum(spread_through(block.turned(factors), 1 / block.entries) for factors, block in pairs))
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        parts = {f"{i}.{name}": value for i, b in enumerate(self.blocks) for name, value in b._asdict().items()}
+        return {name: np.asarray(value) for name, value in parts.items() if value is not None}
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, Any]) -> "Kron":
+        num = sum(name.endswith(".rows") for name in arrays)
+        arrays = {name: jnp.asarray(array) for name, array in arrays.items()}
+        parts: list[Any] = [[arrays.get(f"{i}.{name}") for name in Block._fields] for i in range(num)]
+        return cls(tuple(Block(*part) for part in parts))
+
+
+def is_factored(weight: Weight) -> bool:
+    """Whether it has a factor for its columns; otherwise a diagonal."""
+    return weight.is_walked or weight.size <= MAX_DENSE
+
+
+def _sums(weight: Weight, factors: Factors, hessians: jax.Array, counts: jax.Array) -> Any:
+    if not is_factored(weight):
+        return squares(factors, hessians)
+    inputs = (factors.inputs * counts[:, None, None]).reshape(-1, weight.rows)  # counts are 0 or 1
+    left = factors.gradients.reshape(-1, weight.columns)
+    return inputs.T @ inputs, left.T @ weighted(factors, hessians).reshape(-1, weight.columns)
+
+
+def _block(weight: Weight, sums: Any, prior: np.ndarray, num_data: int) -> Block:
+    if not is_factored(weight):
+        return Block(as_array(np.eye(1)), as_array(sums + prior), None)
+    row_sums, column_sums = sums
+    row_values, rows = np.linalg.eigh(row_sums)
+    column_values, columns = np.linalg.eigh(column_sums / max(1, num_data * weight.positions))
+    # one number for the whole weight: only then do the eigenbases stay those of the factors
+    entries = np.outer(row_values.clip(0), column_values.clip(0)) + prior.mean()
+    return Block(as_array(rows), as_array(entries), as_array(columns))
+
+
+def _noise(block: Block, key: jax.Array) -> jax.Array:
+    return block.back(jax.random.normal(key, block.entries.shape, block.entries.dtype) / jnp.sqrt(block.entries))

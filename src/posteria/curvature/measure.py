@@ -1,0 +1,264 @@
+"""The curvature of a model's log likelihood at given parameters, block by block over the data."""
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from posteria import tree
+from posteria.curvature.diagonal import Diagonal
+from posteria.curvature.full import Full
+from posteria.curvature.jacobian import FactoredNetwork, factored
+from posteria.curvature.kron import Kron, is_factored
+from posteria.curvature.lowrank import leading, low_rank, tridiagonaliser
+from posteria.curvature.precision import Precision
+from posteria.data.arrays import rows
+from posteria.errors import SettingError, TooLargeError
+from posteria.models.target import Target
+
+BLOCK_ELEMENTS = 2**24  # of factors, and of Jacobians where they are formed, held at once
+MAX_BLOCK = 4096  # data
+ACCUMULATED: dict[str, Any] = {"diagonal": Diagonal, "kron": Kron, "full": Full}
+STRUCTURES = ("kron", "diagonal", "full", "lowrank")
+CURVATURES = ("ggn", "fisher")
+FULL_SIZE, FULL_WORK = 2048, 2e11  # weights and multiplications up to which the full matrix is a matter of seconds
+MULTIPLICATIONS_PER_SECOND = 2e10  # assumed in estimates of time: two CPU cores
+MEMORY_SHARE = 0.8  # of the machine's memory that may be asked for
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is measured: the generalised Gauss-Newton matrix, or the Fisher information from labels that are drawn from
+    the model (`num_labels` a datum: one gradient each, where the Gauss-Newton matrix takes one an output)."""
+
+    structure: str = "kron"
+    paths: tuple[str, ...] = ()
+    curvature: str = "ggn"
+    num_labels: int = 1
+    rank: int = 100
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Of one measurement, before it is made."""
+
+    bytes: float
+    multiplications: float
+
+    @property
+    def seconds(self) -> float:
+        return self.multiplications / MULTIPLICATIONS_PER_SECOND
+
+    def __str__(self) -> str:
+        return f"about {_readable(self.bytes)} and {self.seconds:.2g} s"
+
+
+def estimate(target: Target, settings: Settings) -> Estimate:
+    """From the shapes of the layers alone."""
+    network = factored(target.without_data(), settings.paths)
+    num_cotangents = _num_cotangents(target, settings)
+    size, num_data = network.size, target.num_data
+    held, work = 3.0 * size, 0.0
+    for weight in network.weights:
+        forward = weight.positions * weight.size
+        work += num_data * (1 + num_cotangents) * forward
+        if settings.structure == "kron" and is_factored(weight):
+            held += 3 * (weight.rows**2 + weight.columns**2)
+            work += num_data * weight.positions * (weight.rows**2 + num_cotangents * weight.columns**2)
+    if settings.structure == "full":
+        held, work = held + 3 * size**2, work + num_data * num_cotangents * size**2 + 2 * size**3
+    if settings.structure == "lowrank":
+        held, work = held + 3 * size * settings.rank, 2 * settings.rank * work + size * settings.rank**2
+    block = _elements_per_datum(network, settings, num_cotangents) * block_rows(target, network, settings)
+    return Estimate(8 * held + 4 * 3 * block, work)
+
+
+def check_fits(target: Target, settings: Settings) -> Estimate:
+    """The estimate; a TooLargeError, with a structure that fits, where the machine has not the memory."""
+    own = estimate(target, settings)
+    available = MEMORY_SHARE * memory()
+    if own.bytes <= available:
+        return own
+    others = {name: estimate(target, Settings(name, settings.paths)) for name in ("kron", "lowrank", "diagonal")}
+    fitting = [f"structure={name!r} ({other})" for name, other in others.items() if other.bytes <= available]
+    raise TooLargeError(
+        f"structure={settings.structure!r} needs {own}",
+        f"at most {_readable(available)}, as this machine has",
+        f"{fitting[0]} fits" if fitting else 'subset="last" is smaller',
+    )
+
+
+def memory() -> float:
+    """Bytes of the device that computes: of the accelerator, or of the machine."""
+    stats = jax.devices()[0].memory_stats() if jax.default_backend() != "cpu" else None
+    if stats and "bytes_limit" in stats:
+        return float(stats["bytes_limit"])
+    return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+
+
+def choose_structure(target: Target, paths: tuple[str, ...]) -> str:
+    """ "full" where that is a matter of seconds, "kron" elsewhere."""
+    size = factored(target.without_data(), paths).size
+    work = target.num_data * (target.num_outputs or 1) * size**2
+    return "full" if size <= FULL_SIZE and work <= FULL_WORK else "kron"
+
+
+def measure(
+    target: Target, params: tree.Params, data: Any, settings: Settings, prior: np.ndarray, key: jax.Array
+) -> Precision:
+    """The precision of the weights at `settings.paths`; `prior` is theirs, in the order of the coordinates."""
+    bare = target.without_data()
+    network = factored(bare, settings.paths)
+    num_data = 0 if data is None else target.num_data
+    if settings.structure == "lowrank":
+        return _measure_low_rank(bare, network, params, data, settings, prior, key)
+    sums = _compiled_zeros(bare, settings)()
+    add = _compiled_block(bare, settings)
+    if data is not None:
+        for number, (block, counts) in enumerate(blocks(data, num_data, block_rows(target, network, settings))):
+            sums = add(sums, params, block, counts, jax.random.fold_in(key, number))
+    sums = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), sums)
+    return ACCUMULATED[settings.structure].finish(network.weights, sums, np.asarray(prior, np.float64), num_data)
+
+
+def blocks(data: Any, num_data: int, size: int) -> Iterator[tuple[Any, np.ndarray]]:
+    """Rows in blocks of one size, and 1 for each that counts: the last block is filled with its last row."""
+    for first in range(0, num_data, size):
+        numbers = np.arange(first, first + size)
+        yield rows(data, np.minimum(numbers, num_data - 1)), (numbers < num_data).astype(np.float32)
+
+
+def block_rows(target: Target, network: FactoredNetwork, settings: Settings) -> int:
+    """How many data are held at once."""
+    elements = _elements_per_datum(network, settings, _num_cotangents(target, settings))
+    return int(np.clip(BLOCK_ELEMENTS // elements, 1, min(MAX_BLOCK, max(1, target.num_data))))
+
+
+def _num_cotangents(target: Target, settings: Settings) -> int:
+    return settings.num_labels if settings.curvature == "fisher" else target.num_outputs or 1
+
+
+def _elements_per_datum(network: FactoredNetwork, settings: Settings, num_cotangents: int) -> int:
+    total = num_cotangents**2
+    for weight in network.weights:
+        total += weight.positions * (weight.rows + 2 * num_cotangents * weight.columns)
+        is_formed = settings.structure == "full" or (settings.structure != "kron" and weight.positions > 1)
+        total += 2 * num_cotangents * weight.size * is_formed
+    return total
+
+
+# ---- compiled
+
+
+def _cotangents(target: Target, settings: Settings, own: Any, outputs: jax.Array, y: Any, key: jax.Array) -> tuple:
+    """Cotangents (datum, r, output) and their Hessians (datum, r, r), so that J^T c^T H c J is the curvature."""
+    likelihood: Any = target.model.likelihood
+    if settings.curvature == "ggn":
+        unit = jnp.eye(outputs.shape[-1], dtype=outputs.dtype)
+        return jnp.broadcast_to(unit, (len(outputs), *unit.shape)), likelihood.output_hessian(own, outputs, y)
+
+    def scores(key: jax.Array) -> jax.Array:
+        drawn = likelihood.sample(key, own, outputs)
+        return jax.grad(lambda outputs: likelihood.log_prob(own, outputs, drawn).sum())(outputs)
+
+    drawn = jax.vmap(scores, out_axes=1)(jax.random.split(key, settings.num_labels))
+    share = jnp.eye(settings.num_labels, dtype=outputs.dtype) / settings.num_labels
+    return drawn, jnp.broadcast_to(share, (len(outputs), *share.shape))
+
+
+def _block_sums(target: Target, settings: Settings, params: tree.Params, batch: Any, counts: Any, key: Any) -> Any:
+    network, (x, y) = factored(target, settings.paths), batch
+    outputs = target.model.outputs(params["network"], x)
+    cotangents, hessians = _cotangents(target, settings, params["likelihood"], outputs, y, key)
+    jacobian = network.jacobian(params["network"], x, cotangents)
+    hessians = hessians * counts[:, None, None]
+    return ACCUMULATED[settings.structure].block(network.weights, jacobian, hessians, counts)
+
+
+@lru_cache(maxsize=64)
+def _compiled_block(target: Target, settings: Settings) -> Callable:
+    def add(sums: Any, *args: Any) -> Any:
+        return jax.tree.map(jnp.add, sums, _block_sums(target, settings, *args))
+
+    return jax.jit(add, donate_argnums=0)
+
+
+@lru_cache(maxsize=64)
+def _compiled_zeros(target: Target, settings: Settings) -> Callable:
+    """Sums of no data."""
+    network = factored(target, settings.paths)
+    r = _num_cotangents(target, settings)
+
+    def one() -> Any:
+        params = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), target.structs)
+        jacobian = network.jacobian(params["network"], target.blank_input, jnp.zeros((1, r, target.num_outputs or 1)))
+        return ACCUMULATED[settings.structure].block(network.weights, jacobian, jnp.zeros((1, r, r)), jnp.zeros(1))
+
+    shapes = jax.eval_shape(one)
+    return lambda: jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
+
+
+def _measure_low_rank(target, network, params, data, settings, prior, key) -> Precision:
+    rank = min(settings.rank, network.size, 0 if data is None else target.num_data * _num_cotangents(target, settings))
+    if rank == 0:
+        return low_rank(prior, np.zeros(0), np.zeros((0, network.size)))
+    key_start, key_labels = jax.random.split(key)
+    parts = list(blocks(data, target.num_data, block_rows(target, network, settings)))
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *parts)
+    iterate = _compiled_lanczos(target, settings, rank)
+    scale = jnp.asarray(prior, tree.ravel(params).dtype)
+    start = jax.random.normal(key_start, (network.size,), scale.dtype)
+    return low_rank(prior, *leading(*iterate(start, params, stacked, scale, key_labels)))
+
+
+@lru_cache(maxsize=64)
+def _compiled_lanczos(target: Target, settings: Settings, rank: int) -> Callable:
+    network = factored(target, settings.paths)
+    unravel = tree.unraveller(target.structs)
+
+    def multiply(vector: jax.Array, params: tree.Params, stacked: Any, prior: jax.Array, key: jax.Array) -> jax.Array:
+        """The likelihood's curvature in units of the prior, times a vector."""
+        flat = tree.ravel(params)
+        tangent = jnp.zeros_like(flat).at[network.order].set(vector / jnp.sqrt(prior))
+
+        def outputs_of(flat: jax.Array, x: Any) -> jax.Array:
+            return target.model.outputs(unravel(flat)["network"], x)
+
+        def add(total: jax.Array, part: tuple) -> tuple:
+            ((x, y), counts), number = part
+            outputs, along = jax.jvp(lambda flat: outputs_of(flat, x), (flat,), (tangent,))
+            key_block = jax.random.fold_in(key, number)
+            cotangents, hessians = _cotangents(target, settings, params["likelihood"], outputs, y, key_block)
+            picked = jnp.einsum("nro,no->nr", cotangents, along)
+            curved = jnp.einsum("nro,nrs,ns->no", cotangents, hessians, picked) * counts[:, None]
+            _, pull = jax.vjp(lambda flat: outputs_of(flat, x), flat)
+            return total + pull(curved.astype(outputs.dtype))[0], None
+
+        numbers = jnp.arange(jax.tree.leaves(stacked)[0].shape[0])
+        total, _ = jax.lax.scan(add, jnp.zeros_like(flat), (stacked, numbers))
+        return total[network.order] / jnp.sqrt(prior)
+
+    return tridiagonaliser(multiply, rank)
+
+
+def check_likelihood(target: Target, settings: Settings) -> None:
+    """Refuse a likelihood without the capability that the curvature needs."""
+    if settings.curvature == "ggn" and not hasattr(target.model.likelihood, "output_hessian"):
+        raise SettingError(
+            f"{type(target.model.likelihood).__name__} has no `output_hessian`",
+            "the Hessian of -log_prob in the outputs",
+            'write it, or take curvature="fisher", which needs only `sample`',
+        )
+
+
+def _readable(num_bytes: float) -> str:
+    for unit in ("B", "KB", "MB", "GB"):
+        if num_bytes < 1000:
+            return f"{num_bytes:.3g} {unit}"
+        num_bytes /= 1000
+    return f"{num_bytes:.3g} TB"

@@ -1,0 +1,171 @@
+"""Families of Gaussians over the weights: how a family's own parameters `phi` (a pytree) make draws of the weights."""
+
+from functools import lru_cache
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.linalg import solve_triangular
+
+from posteria import tree
+from posteria.models.densities import LOG_2PI
+from posteria.models.densities import normal as normal_density
+from posteria.models.target import Target
+from posteria.posteriors import gaussian
+from posteria.random import fast_normal
+
+ENTROPY_OF_UNIT = 0.5 * (LOG_2PI + 1.0)  # of N(0, 1)
+
+Phi = Any
+
+
+@jax.custom_jvp
+def softplus(value: jax.Array) -> jax.Array:
+    """log(1 + exp(value)), small values included, by what a CPU does fast; for standard deviations (value < 80)."""
+    e = jnp.exp(value)
+    series = e * (1 - e * (1 / 2 - e * (1 / 3 - e / 4)))  # where 1 + e would round
+    return jnp.where(e < 0.03, series, jnp.log(1 + e))
+
+
+@softplus.defjvp
+def _softplus_jvp(primals: tuple, tangents: tuple) -> tuple:
+    exponential = jnp.exp(primals[0])
+    return softplus(primals[0]), tangents[0] * (exponential / (1 + exponential))
+
+
+def softplus_inverse(value: jax.Array) -> jax.Array:
+    return value + jnp.log(-jnp.expm1(-value))
+
+
+class DiagonalFamily:
+    """w = mean + softplus(rho) * noise, each weight alone."""
+
+    has_elbo: ClassVar[bool] = True  # q and the model's prior are over the same weights
+
+    def __init__(self, target: Target) -> None:
+        self.structs, self.units = target.structs, target.units
+        self.unravel = tree.unraveller(jax.tree.map(lambda s: jax.ShapeDtypeStruct(s.shape, _wide(s)), self.structs))
+
+    def init(self, key: jax.Array, mean: tree.Params, std: tree.Params) -> Phi:
+        """`mean` and `std` are trees of arrays of at least 32 bits."""
+        del key
+        return {"mean": mean, "rho": jax.tree.map(softplus_inverse, std)}
+
+    def marginals(self, phi: Phi) -> tuple[tree.Params, tree.Params]:
+        """Mean and standard deviation of each weight, as trees."""
+        return phi["mean"], jax.tree.map(softplus, phi["rho"])
+
+    def draw(self, phi: Phi, key: jax.Array) -> tree.Params:
+        mean, std = self.marginals(phi)
+        noise = self.unravel(fast_normal(key, (tree.size(mean),)))
+        return jax.tree.map(lambda m, s, e: m + s * e, mean, std, noise)
+
+    def log_prob(self, phi: Phi, params: tree.Params) -> jax.Array:
+        """Log density of q at weights."""
+        mean, std = self.marginals(phi)
+        terms = jax.tree.map(lambda m, s, w: normal_density((w - m) / s, jnp.log(s)).sum(), mean, std, params)
+        return sum(jax.tree.leaves(terms))
+
+    def prior_draw(self, phi: Phi, key: jax.Array) -> tree.Params:
+        """A draw at which priors are taken that have no closed form."""
+        return self.draw(phi, key)
+
+    def entropy(self, phi: Phi) -> jax.Array:
+        stds = jax.tree.leaves(self.marginals(phi)[1])
+        return sum((jnp.log(std).sum() for std in stds), start=jnp.zeros(())) + tree.size(stds) * ENTROPY_OF_UNIT
+
+    def own_log_prior(self, phi: Phi) -> jax.Array:
+        """Of what the family has beside the weights."""
+        return jnp.zeros(())
+
+    def normal(self, phi: Phi) -> tuple[jax.Array, gaussian.Spread]:
+        """The flat mean, and the spread around it."""
+        mean, std = self.marginals(phi)
+        return tree.ravel(mean), gaussian.Diagonal(tree.ravel(std))
+
+    def posterior(self, target: Target, phi: Phi, facts: dict) -> gaussian.GaussianPosterior:
+        return gaussian.GaussianPosterior(target, *self.normal(phi), facts)
+
+
+class FullFamily(DiagonalFamily):
+    """w = mean + factor @ noise with a lower triangular factor: any Gaussian. For small networks."""
+
+    def init(self, key: jax.Array, mean: tree.Params, std: tree.Params) -> Phi:
+        return {"mean": tree.ravel(mean), "factor": jnp.diag(softplus_inverse(tree.ravel(std)))}
+
+    def factor(self, phi: Phi) -> jax.Array:
+        diagonal = softplus(jnp.diagonal(phi["factor"]))
+        return jnp.tril(phi["factor"], -1) + jnp.diag(diagonal)
+
+    def marginals(self, phi: Phi) -> tuple[tree.Params, tree.Params]:
+        return self.unravel(phi["mean"]), self.unravel(jnp.sqrt((self.factor(phi) ** 2).sum(1)))
+
+    def draw(self, phi: Phi, key: jax.Array) -> tree.Params:
+        return self.unravel(phi["mean"] + self.factor(phi) @ fast_normal(key, phi["mean"].shape))
+
+    def entropy(self, phi: Phi) -> jax.Array:
+        return jnp.log(jnp.diagonal(self.factor(phi))).sum() + len(phi["mean"]) * ENTROPY_OF_UNIT
+
+    def log_prob(self, phi: Phi, params: tree.Params) -> jax.Array:
+        factor = self.factor(phi)
+        white = solve_triangular(factor, tree.ravel(params) - phi["mean"], lower=True)
+        return normal_density(white, jnp.log(jnp.diagonal(factor))).sum()
+
+    def normal(self, phi: Phi) -> tuple[jax.Array, gaussian.Spread]:
+        return phi["mean"], gaussian.Full(self.factor(phi))
+
+
+class LowRankFamily(DiagonalFamily):
+    """w = mean + softplus(rho) * noise + factor @ noise', with a factor of a few columns. Ong, Nott & Smith 2018."""
+
+    def __init__(self, target: Target, rank: int) -> None:
+        super().__init__(target)
+        self.rank = min(rank, tree.size(self.structs))
+
+    def init(self, key: jax.Array, mean: tree.Params, std: tree.Params) -> Phi:
+        std = tree.ravel(std)
+        # columns of zeros would stay there: their gradient vanishes
+        factor = 0.1 * std[:, None] * jax.random.normal(key, (len(std), self.rank))
+        return {"mean": tree.ravel(mean), "rho": softplus_inverse(std), "factor": factor}
+
+    def marginals(self, phi: Phi) -> tuple[tree.Params, tree.Params]:
+        variances = softplus(phi["rho"]) ** 2 + (phi["factor"] ** 2).sum(1)
+        return self.unravel(phi["mean"]), self.unravel(jnp.sqrt(variances))
+
+    def draw(self, phi: Phi, key: jax.Array) -> tree.Params:
+        mean, spread = self.normal(phi)
+        return self.unravel(mean + spread.noise(key))
+
+    def entropy(self, phi: Phi) -> jax.Array:
+        return self._log_root_determinant(phi) + len(phi["mean"]) * ENTROPY_OF_UNIT
+
+    def log_prob(self, phi: Phi, params: tree.Params) -> jax.Array:
+        std = softplus(phi["rho"])
+        white = (tree.ravel(params) - phi["mean"]) / std
+        along = (phi["factor"] / std[:, None]).T @ white
+        distance = white @ white - along @ jnp.linalg.solve(self._inner(phi), along)  # Woodbury
+        return -0.5 * distance - self._log_root_determinant(phi) - 0.5 * len(std) * LOG_2PI
+
+    def _inner(self, phi: Phi) -> jax.Array:
+        scaled = phi["factor"] / softplus(phi["rho"])[:, None]
+        return jnp.eye(self.rank) + scaled.T @ scaled
+
+    def _log_root_determinant(self, phi: Phi) -> jax.Array:
+        """Of diag(std^2) + factor factor^T."""
+        return jnp.log(softplus(phi["rho"])).sum() + 0.5 * jnp.linalg.slogdet(self._inner(phi))[1]
+
+    def normal(self, phi: Phi) -> tuple[jax.Array, gaussian.Spread]:
+        return phi["mean"], gaussian.LowRank(softplus(phi["rho"]), phi["factor"])
+
+
+FAMILIES = {"diagonal": DiagonalFamily, "full": FullFamily}
+
+
+@lru_cache(maxsize=64)
+def family(target: Target, name: str) -> DiagonalFamily:
+    """Shared between fits of equal targets; pass `target.without_data()`."""
+    return FAMILIES[name](target)
+
+
+def _wide(struct: Any) -> Any:
+    return jnp.promote_types(struct.dtype, jnp.float32)

@@ -1,0 +1,5 @@
+"""One page that says which method to trust and what it costs, written from results.json and the arrays beside it."""
+
+from posteria.report.build import write
+
+__all__ = ["write"]

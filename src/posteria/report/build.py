@@ -1,0 +1,171 @@
+"""From a folder of results to its index.html: one file that needs nothing else, written anew after each row."""
+
+import json
+from functools import lru_cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from posteria.comparison import results
+from posteria.comparison import words as comparison_words
+from posteria.errors import StoreError
+from posteria.plots import theme
+from posteria.plots.svg import Canvas
+from posteria.report import tables, words
+from posteria.report.figures import SECTIONS, Figure, Section
+from posteria.report.view import Problem, Row, problem
+
+ANSWERS = {"best": "Best on held-out data", "closest": "Closest to the posterior"}
+
+
+def write(folder: str | Path) -> Path:
+    """Write `folder`/index.html from `folder`/results.json and the arrays beside it, finished or not; its path."""
+    folder = Path(folder)
+    if not (folder / results.FILE).exists():
+        raise StoreError(f"{folder} has no {results.FILE}", "the folder of a comparison", "give what compare wrote")
+    page = render(results.read(folder), folder)
+    target = folder / "index.html"
+    half_written = target.with_suffix(".new")
+    half_written.write_text(page, encoding="utf-8")
+    half_written.replace(target)  # a reader never sees half a page
+    return target
+
+
+def render(found: dict[str, Any], folder: Path) -> str:
+    """The page for these results, with the arrays beside them."""
+    problems = [problem(facts, folder) for facts in found["problems"]]
+    template, style, script = _assets()
+    return template.render(
+        results=found,
+        problems=[_shown(one, _facts(found, one)) for one in problems],
+        style=_colour_names() + style,
+        script=script,
+    )
+
+
+def _shown(one: Problem, facts: list[tuple[str, str]]) -> dict[str, Any]:
+    """What the template says of one problem, in its order."""
+    sections = [shown for section in SECTIONS if (shown := _section(section, one))]
+    answers = one.facts["answers"]
+    looked_at = one.row(answers["best"]["row"]) if answers else None
+    recommended = one.row(comparison_words.recommended(one.facts))
+    reference = one.facts["reference"] or {"verdict": "", "converged": None}
+    return {
+        "id": one.facts["name"],
+        "title": one.facts["title"],
+        "data_line": words.data_line(one),
+        "setting_line": words.setting_line(one),
+        "notes": one.data["notes"],
+        "progress": words.progress(one),
+        "answers": [_answer(one, key, title) for key, title in ANSWERS.items() if key in answers],
+        "table": tables.scores(one),
+        "verdict": "" if reference["verdict"] in _said(answers) else reference["verdict"],
+        "is_judged": reference["converged"] is not False,
+        "sections": [section for section in sections if not section["is_appendix"]],
+        "appendix": [section for section in sections if section["is_appendix"]],
+        "looked_at": looked_at.label if looked_at else "",
+        "remarkable": tables.remarkable_rows(one, looked_at) if looked_at else [],
+        "recommended": recommended.label if recommended else "it",
+        "next": one.facts["next"],
+        "facts": facts,
+    }
+
+
+def _said(answers: dict[str, Any]) -> str:
+    return " ".join(answer["text"] for answer in answers.values())
+
+
+def _answer(one: Problem, key: str, title: str) -> dict[str, str]:
+    answer = one.facts["answers"][key]
+    row = one.row(answer["row"])
+    label = row.label if row else ""
+    text = answer["text"].removeprefix(f"{title}: ").removeprefix(f"{label}, ")  # said by the headings
+    return {"title": title, "label": label, "text": text[:1].upper() + text[1:]}
+
+
+def _section(section: Section, one: Problem) -> dict[str, Any] | None:
+    figures = [shown for figure in section.figures if (shown := _figure(figure, one))]
+    if not figures:
+        return None
+    return {"title": section.title, "lead": section.lead, "figures": figures, "is_appendix": section.is_appendix}
+
+
+def _figure(figure: Figure, one: Problem) -> dict[str, Any] | None:
+    rows = [row for row in one.rows if row.has(*figure.needs)]
+    if not rows:
+        return None
+    if figure.together:
+        about = json.dumps([one.facts, [row.identity for row in rows]], default=str)
+        drawings = [{"label": "", "svg": _drawn(figure, about, _Later(rows, one))}]
+    else:
+        reference = one.reference.identity if one.reference else ""
+        about = json.dumps([one.data, reference], default=str)
+        drawings = [{"label": row.label, "svg": _drawn(figure, about + row.identity, _Later(row, one))} for row in rows]
+    drawings = [drawing for drawing in drawings if drawing["svg"]]
+    size = "wide" if figure.together else "middle" if figure.size[0] > 3 else "small"
+    return {"title": figure.title, "caption": figure.caption, "size": size, "drawings": drawings} if drawings else None
+
+
+class _Later:
+    """What a picture is drawn from. All are equal: whether a picture is drawn again is decided by what it is about."""
+
+    def __init__(self, what: Row | list[Row], one: Problem) -> None:
+        self.what, self.problem = what, one
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Later)
+
+    def __hash__(self) -> int:
+        return 0
+
+
+@lru_cache(maxsize=1024)
+def _drawn(figure: Figure, about: str, later: _Later) -> str:
+    """The picture as SVG, or nothing if there is nothing to draw; the same `about` is not drawn twice."""
+    with Canvas(figure.size, figure.columns, figure.share_y) as canvas:
+        alt = figure.draw(canvas.axes if figure.columns > 1 else canvas.axes[0], later.what, later.problem)
+        return canvas.svg(alt) if alt else ""
+
+
+def _facts(found: dict[str, Any], one: Problem) -> list[tuple[str, str]]:
+    """Where a problem's numbers come from."""
+    data, setting = one.data, one.facts["setting"]
+    pairs = [
+        ("command", found["command"]),
+        ("data", data["name"]),
+        ("fingerprint of the data", data["fingerprint"]),
+        *((key, setting[key]) for key in ("split", "seeds", "network", "likelihood", "prior", "temperature")),
+        ("budget", setting["budget"] or "each method's own"),
+        ("tuned on validation data", "yes" if setting["tune"] else "no"),
+        ("reference", setting["reference"]),
+        ("reference's cap", f"{setting['minutes']:g} minutes" if setting["minutes"] else None),
+        ("begun", found["created"]),
+        (
+            "versions",
+            [f"{name} {version}" for name, version in ({"posteria": found["posteria"]} | found["versions"]).items()],
+        ),
+    ]
+    return [(name, _plain(value)) for name, value in pairs if value not in (None, "", [])]
+
+
+def _plain(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _colour_names() -> str:
+    """The theme's colours as CSS variables, light and dark; paper is for printing, which is light."""
+    every = {"paper": theme.PAPER, **theme.COLOURS}
+    light = "".join(f"--{name}:{colour.light};" for name, colour in every.items())
+    dark = "".join(f"--{name}:{colour.dark};" for name, colour in every.items())
+    return f":root{{{light}}}\n@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}\n"
+
+
+@lru_cache(maxsize=1)
+def _assets() -> tuple[Any, str, str]:
+    """The template, its style sheet and its script."""
+    from jinja2 import Environment, StrictUndefined
+
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    here = files("posteria.report")
+    text = {name: here.joinpath(name).read_text(encoding="utf-8") for name in ("page.html", "page.css", "page.js")}
+    return environment.from_string(text["page.html"]), text["page.css"], text["page.js"]

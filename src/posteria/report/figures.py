@@ -1,0 +1,287 @@
+"""Every picture of the report. A new one is a function that draws and returns its alternative text, and a line below.
+
+A picture is drawn for each row that has the arrays it needs, or once for all rows together. Where no row has them, it,
+and its section when nothing else is in it, is left out.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from posteria.plots import calibration, chains, comparison, entropy, panels, svg
+from posteria.report import words
+from posteria.report.view import Problem, Row
+
+LEVEL = 0.9  # of the intervals whose coverage is looked at by spread
+MOST_FUNCTIONS = 8  # drawn in a panel
+
+
+@dataclass(frozen=True)
+class Figure:
+    title: str
+    caption: str
+    draw: Callable[..., str | None]  # (axes, row, problem) or, for all together, (axes, rows, problem)
+    needs: tuple[str, ...] = ()  # arrays
+    size: tuple[float, float] = svg.SMALL
+    together: bool = False
+    columns: int = 1  # axes side by side; more than one are handed over as a list
+    share_y: bool = False
+
+
+class Section(NamedTuple):
+    title: str
+    lead: str
+    figures: tuple[Figure, ...]
+    is_appendix: bool = False
+
+
+# ---- for all rows together
+
+
+def cost_and_distance(axes: Any, rows: list[Row], problem: Problem) -> str | None:
+    distance, cost = words.distance_column(problem), words.cost_column(problem)
+    if distance is None or cost is None:
+        return None
+    points = []
+    for row in rows:
+        x, y = row.score(cost["key"]), row.score(distance["key"])
+        if row.role != "reference" and x and y is not None:
+            error = row.facts["scores"][distance["key"]]["se"] or 0.0
+            points.append(comparison.Point(row.label, row.style, x, y, error))
+    if not points:
+        return None
+    ceiling = problem.facts["reference"]["ceiling"].get(distance["key"])
+    comparison.cost_against_distance(axes, points, words.with_unit(cost), words.with_unit(distance), ceiling)
+    nearest = sorted(points, key=lambda point: point.y)
+    return f"{distance['title']} against {cost['title'].lower()}, nearest to the reference first: " + "; ".join(
+        f"{point.label} {words.number(point.y, 3)} for {words.number(point.x, 2)} {cost['unit']}".rstrip()
+        for point in nearest
+    )
+
+
+def rejection(axes: Any, rows: list[Row], problem: Problem) -> str:
+    series = []
+    for row in rows:
+        y = row.arrays["y"]
+        if problem.is_regression:
+            error, spread = (row.arrays["mean"] - y) ** 2, row.arrays["std"]
+        else:
+            error, spread = (row.arrays["probs"].argmax(1) != y).astype(float), row.arrays["entropy"]
+        x, values = comparison.error_by_rejection(error.ravel(), spread.ravel(), root=problem.is_regression)
+        series.append(comparison.Series(row.label, row.style, x, values))
+    what = "RMSE" if problem.is_regression else "error rate"
+    comparison.lines(axes, series, "fraction rejected, most uncertain first", f"{what} of the rows kept")
+    axes.set_xlim(0, 1)
+    axes.set_ylim(bottom=0)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+    if not problem.is_regression:
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:.1%}")
+    halves = [(one.label, one.y[0], np.interp(0.5, one.x, one.y)) for one in series]
+    return f"{what} with all rows, and with the more uncertain half rejected: " + "; ".join(
+        f"{label} {words.number(all_rows, 3)} to {words.number(half, 3)}" for label, all_rows, half in halves
+    )
+
+
+def quality_by_draws(axes: Any, rows: list[Row], problem: Problem) -> str:
+    series = [comparison.Series(row.label, row.style, *row.arrays["by_draws"]) for row in rows]
+    comparison.lines(axes, series, "draws averaged", "NLL, nats a row")
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.minorticks_off()
+    return "NLL by the number of draws averaged, from fewest to most: " + "; ".join(
+        f"{one.label} {words.number(first, 3)} with {one.x[0]:.0f}, {words.number(last, 3)} with {one.x[-1]:.0f}"
+        for one in series
+        for first, last in [(one.y[0], one.y[-1])]
+    )
+
+
+# ---- one for each row
+
+
+def panel(axes: Any, row: Row, problem: Problem) -> str:
+    arrays = row.arrays
+    first = next(one for one in (problem.reference, *problem.rows) if one is not None and one.has("curve_x"))
+    limits = panels.shared_limits(first.arrays["curve_lower"], first.arrays["curve_upper"], first.arrays["train_y"])
+    panels.curve(
+        axes,
+        arrays["curve_x"],
+        arrays["curve_mean"],
+        arrays["curve_lower"],
+        arrays["curve_upper"],
+        arrays.get("curve_draws", np.zeros((0, 0)))[:MOST_FUNCTIONS],
+        (arrays["train_x"].ravel(), arrays["train_y"].ravel()),
+        row.style.colour,
+    )
+    axes.set_ylim(*limits)
+    axes.locator_params(axis="both", nbins=4)
+    width = arrays["curve_upper"] - arrays["curve_lower"]
+    x = arrays["curve_x"]
+    places = [0, len(x) // 2, len(x) - 1]
+    return f"{row.label}: mean, interval, functions drawn and data. The interval's width is " + ", ".join(
+        f"{words.number(width[i], 3)} at x = {words.number(x[i], 2)}" for i in places
+    )
+
+
+def reliability(axes: Any, row: Row, problem: Problem) -> str:
+    if problem.is_regression:
+        pit = row.arrays["pit"].ravel()
+        calibration.reliability_of_intervals(axes, pit, row.style.colour)
+        levels = np.array([0.5, 0.8, 0.9, 0.95])
+        observed = calibration.central_coverage(pit, levels)
+        return f"{row.label}: " + ", ".join(f"{o:.0%} of truths in {s:.0%} intervals" for s, o in zip(levels, observed))
+    calibration.reliability_of_classes(axes, row.arrays["probs"], row.arrays["y"], row.style.colour)
+    confidence, accuracy, _ = calibration.accuracy_by_confidence(row.arrays["probs"], row.arrays["y"])
+    pairs = ", ".join(f"{a:.0%} right at confidence {c:.0%}" for c, a in zip(confidence, accuracy))
+    return f"{row.label}: {pairs}"
+
+
+def pit(axes: Any, row: Row, problem: Problem) -> str:
+    values = row.arrays["pit"].ravel()
+    calibration.pit_histogram(axes, values, row.style.colour)
+    share = np.histogram(values, bins=10, range=(0, 1))[0] / len(values)
+    middle, ends = share[4:6].sum(), share[0] + share[-1]
+    return (
+        f"{row.label}: {ends:.0%} of truths in the two outer tenths, {middle:.0%} in the two middle ones; 20% is right"
+    )
+
+
+def spread(axes: Any, row: Row, problem: Problem) -> str:
+    pit_values, std = row.arrays["pit"].ravel(), row.arrays["std"].ravel()
+    calibration.spread_quintiles(axes, pit_values, std, LEVEL, row.style.colour)
+    covered = calibration.coverage_by_spread(pit_values, std, LEVEL)
+    return f"{row.label}: coverage of 90% intervals from the surest fifth of rows to the least sure: " + ", ".join(
+        f"{value:.0%}" for value in covered
+    )
+
+
+def entropies(axes: Any, row: Row, problem: Problem) -> str:
+    inside, outside = row.arrays["entropy"], row.arrays["entropy_out"]
+    entropy.entropy_in_and_out(axes, inside, outside, row.arrays["probs"].shape[1])
+    return (
+        f"{row.label}: median entropy {words.number(np.median(inside), 2)} nats for held-out rows, "
+        f"{words.number(np.median(outside), 2)} for foreign ones"
+    )
+
+
+def rhat(axes: list[Any], row: Row, problem: Problem) -> str:
+    parts = []
+    for one, name, what in zip(axes, ("weight_rhat", "function_rhat"), ("weights", "functions")):
+        values = row.arrays[name].ravel()
+        chains.rhat_histogram(one, values, f"R-hat of {what}", row.style.colour)
+        parts.append(f"{np.mean(values < chains.THRESHOLD):.0%} of {what} below 1.05, worst {np.nanmax(values):.3f}")
+    return f"{row.label}: R-hat of " + "; ".join(parts)
+
+
+def trace(axes: Any, row: Row, problem: Problem) -> str:
+    values = np.atleast_2d(row.arrays["trace"])
+    chains.trace(axes, values)
+    means = ", ".join(words.number(chain.mean(), 3) for chain in values)
+    return (
+        f"{row.label}: log density of {words.count(len(values), 'chain')} over the draws kept; their means are {means}"
+    )
+
+
+SECTIONS = (
+    Section(
+        "What the truth costs",
+        "",
+        (
+            Figure(
+                "Distance to the reference against cost",
+                "Left is cheap, low is near the reference. A method at the dashed line is as close to the reference as "
+                "the reference's own chains are to one another: no method can be seen to do better.",
+                cost_and_distance,
+                (),
+                svg.LARGE,
+                together=True,
+            ),
+        ),
+    ),
+    Section(
+        "What each method believes",
+        "The mean, the 90% interval of y, and a few functions drawn from each posterior, the reference first. Between "
+        "and beyond the data the band should widen.",
+        (Figure("Fitted curves", "", panel, ("curve_x", "train_x"), svg.MIDDLE),),
+    ),
+    Section(
+        "Do stated probabilities come true?",
+        "",
+        (
+            Figure(
+                "Reliability of intervals",
+                "Share of truths inside central intervals, against the share stated. Below the diagonal: "
+                "overconfident. Grey: what chance alone makes.",
+                reliability,
+                ("pit",),
+            ),
+            Figure(
+                "Reliability of classes",
+                "How often the most probable class is right, against its probability. Below the diagonal: "
+                "overconfident. A larger mark stands for more rows.",
+                reliability,
+                ("probs",),
+            ),
+            Figure(
+                "Where truths fall in their predictive distributions (PIT)",
+                "Flat is right; a U is too narrow, a hill too wide, a slope biased. Grey: what chance alone makes.",
+                pit,
+                ("pit",),
+            ),
+            Figure(
+                "Coverage of 90% intervals by predicted spread",
+                "In fifths of the rows, from the surest to the least sure. An average of 90% can hide too little where "
+                "a method is sure and too much where it is not.",
+                spread,
+                ("pit", "std"),
+            ),
+        ),
+    ),
+    Section(
+        "Is the uncertainty of use?",
+        "",
+        (
+            Figure(
+                "Error against the fraction rejected",
+                "Hand the most uncertain rows to someone else: the error of the rest should fall.",
+                rejection,
+                ("y",),
+                svg.LARGE,
+                together=True,
+            ),
+            Figure(
+                "Entropy of held-out and of foreign rows",
+                "Blue: rows like the training data. Orange, dashed: rows unlike them, which should lie to the right.",
+                entropies,
+                ("entropy", "entropy_out", "probs"),
+            ),
+            Figure(
+                "Quality against the number of draws averaged",
+                "Where the line is flat, fewer draws would do.",
+                quality_by_draws,
+                ("by_draws",),
+                svg.LARGE,
+                together=True,
+            ),
+        ),
+    ),
+    Section(
+        "Have the chains mixed?",
+        "Weights may disagree between chains while the functions they make agree; predictions need the second. "
+        "Left of the dashed line (1.05) counts as mixed.",
+        (
+            Figure(
+                "R-hat in weight space and in function space",
+                "",
+                rhat,
+                ("weight_rhat", "function_rhat"),
+                svg.MIDDLE,
+                columns=2,
+                share_y=True,
+            ),
+            Figure("Traces of the log density", "One colour a chain.", trace, ("trace",), svg.MIDDLE),
+        ),
+        is_appendix=True,
+    ),
+)

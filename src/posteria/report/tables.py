@@ -1,0 +1,166 @@
+"""The tables of the report: scores of all methods, and single rows of data worth looking at."""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from posteria.comparison.results import LEVELS
+from posteria.report import words
+from posteria.report.view import Problem, Row
+
+GROUPS = {"quality": "held-out quality", "truth": "distance to truth", "cost": "cost"}
+MOST_ROWS = 10
+
+
+class Cell(NamedTuple):
+    text: str
+    error: str  # standard error, or nothing
+    value: float | None  # what the column is sorted by
+    mark: str  # "best", "tied" or nothing
+    seeds: str  # the values of single seeds, in words
+
+
+class ScoreRow(NamedTuple):
+    label: str
+    role: str
+    said_role: str  # beside the label, where it does not say so itself
+    about: str
+    labels: list[str]
+    status: str  # nothing when all is done
+    reason: str
+    cells: list[Cell]
+
+    @property
+    def is_blank(self) -> bool:
+        return all(cell.value is None for cell in self.cells)
+
+
+class ScoreTable(NamedTuple):
+    groups: list[tuple[str, int]]  # title and number of columns
+    main_groups: list[tuple[str, int]]  # the same without columns that are shown only on demand
+    kinds: list[str]  # of each column: "first" of its group, "minor", both or nothing
+    columns: list[dict[str, Any]]
+    rows: list[ScoreRow]
+    has_ties: bool
+    has_errors: bool
+
+
+class DataTable(NamedTuple):
+    title: str
+    header: list[str]
+    rows: list[list[str]]
+
+
+def scores(problem: Problem) -> ScoreTable:
+    """All rows by all columns, with the best of each column and what cannot be told apart from it marked."""
+    columns = sorted(problem.columns, key=lambda column: list(GROUPS).index(column["group"]))
+    kinds = []
+    for before, column in zip([None, *columns], columns):
+        is_first = before is None or before["group"] != column["group"]
+        kinds.append(" ".join(kind for kind, is_so in (("first", is_first), ("minor", column["minor"])) if is_so))
+    shown = [(column, _places(problem, column)) for column in columns]
+    rows = [
+        ScoreRow(
+            row.label,
+            row.role,
+            "" if row.role == "method" or row.role in row.label else row.role,
+            row.facts["about"],
+            row.facts["labels"],
+            "" if row.facts["status"] == "done" else row.facts["status"],
+            row.facts["reason"],
+            [_cell(row, *one) for one in shown],
+        )
+        for row in problem.rows
+    ]
+    cells = [cell for row in rows for cell in row.cells]
+    has_ties, has_errors = any(cell.mark == "tied" for cell in cells), any(cell.error for cell in cells)
+    main = [column for column in columns if not column["minor"]]
+    return ScoreTable(_groups(columns), _groups(main), kinds, columns, rows, has_ties, has_errors)
+
+
+def _groups(columns: list[dict[str, Any]]) -> list[tuple[str, int]]:
+    widths = [(title, sum(column["group"] == group for column in columns)) for group, title in GROUPS.items()]
+    return [(title, width) for title, width in widths if width]
+
+
+def _cell(row: Row, column: dict[str, Any], places: int) -> Cell:
+    key = column["key"]
+    score = row.facts["scores"].get(key, {})
+    value, text = score.get("value"), score.get("text", "")
+    if value is None:
+        return Cell(text, "", None, "", "")
+    versus = row.facts["versus_best"].get(key, {"difference": None, "indistinguishable": False})
+    mark = "best" if versus["difference"] == 0 else "tied" if versus["indistinguishable"] else ""
+    by_seed = [one for one in score["by_seed"] if one is not None]
+    seeds = "by seed: " + ", ".join(words.fixed(one, places) for one in by_seed) if len(by_seed) > 1 else ""
+    has_error = score["se"] and column["group"] != "cost"
+    error = words.fixed(score["se"], places) if has_error else ""
+    return Cell(text or words.fixed(value, places), error, value, mark, seeds)
+
+
+def _places(problem: Problem, column: dict[str, Any]) -> int:
+    """Decimals of a column: what it asks for, fewer where its numbers are large, more where all are small."""
+    values = [abs(value) for row in problem.rows if (value := row.score(column["key"])) is not None]
+    largest = max(values, default=0.0)
+    if column["digits"] == 0 or largest == 0:
+        return column["digits"]
+    order = math.floor(math.log10(largest))
+    return max(column["digits"] - max(order - 2, 0) + max(-1 - order, 0), 0)
+
+
+def remarkable_rows(problem: Problem, row: Row) -> list[DataTable]:
+    """The held-out rows of which this method is least certain, and those on which it is most wrong."""
+    if problem.is_regression and row.has("y", "mean", "std", "lower"):
+        return _remarkable_numbers(row)
+    if not problem.is_regression and row.has("y", "probs", "entropy"):
+        return _remarkable_classes(problem, row)
+    return []
+
+
+def _remarkable_numbers(row: Row) -> list[DataTable]:
+    y, mean, std = (row.arrays[name].ravel() for name in ("y", "mean", "std"))
+    lower, upper = (row.arrays[name][LEVELS.index(0.9)] for name in ("lower", "upper"))
+    error = mean - y
+
+    def lines(chosen: np.ndarray) -> list[list[str]]:
+        return [
+            [
+                str(i + 1),
+                words.number(y[i], 4),
+                words.number(mean[i], 4),
+                f"{words.number(lower[i], 3)} to {words.number(upper[i], 3)}",
+                f"{words.fixed(abs(error[i]) / std[i], 1)} std" if std[i] > 0 else words.NOTHING,
+            ]
+            for i in chosen[:MOST_ROWS]
+        ]
+
+    header = ["row", "truth", "mean", "90% interval", "off by"]
+    return [
+        DataTable("Most uncertain", header, lines(np.argsort(-std, kind="stable"))),
+        DataTable("Worst", header, lines(np.argsort(-np.abs(error), kind="stable"))),
+    ]
+
+
+def _remarkable_classes(problem: Problem, row: Row) -> list[DataTable]:
+    y, probs, entropy = row.arrays["y"], row.arrays["probs"], row.arrays["entropy"]
+    names = problem.data.get("class_names") or [str(k) for k in range(probs.shape[1])]
+    of_truth = probs[np.arange(len(y)), y]
+
+    def lines(chosen: np.ndarray) -> list[list[str]]:
+        return [
+            [
+                str(i + 1),
+                str(names[y[i]]),
+                f"{names[probs[i].argmax()]} ({probs[i].max():.0%})",
+                f"{of_truth[i]:.0%}" if of_truth[i] >= 0.005 else "< 1%",
+                words.number(entropy[i], 2),
+            ]
+            for i in chosen[:MOST_ROWS]
+        ]
+
+    header = ["row", "truth", "said", "truth's share", "entropy"]
+    return [
+        DataTable("Most uncertain", header, lines(np.argsort(-entropy, kind="stable"))),
+        DataTable("Worst", header, lines(np.argsort(of_truth, kind="stable"))),
+    ]

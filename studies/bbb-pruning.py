@@ -1,0 +1,118 @@
+"""Bayes by Backprop on MNIST and its weights removed by signal-to-noise, beside the published table.
+
+Blundell et al. 2015, tables 1 and 2: two hidden layers of 1200 ReLU units, a scale mixture prior, pixels / 126, 50,000
+rows to train on and 10,000 to choose settings by; then weights with the smallest |mean| / std are removed, without
+training again. The errors are of the network at the means that are left, after the last epoch.
+
+    make study NAME=bbb-pruning               scikit-learn's digits, 2 x 100 units, a minute
+    make study NAME=bbb-pruning SCALE=full    MNIST; interrupted, it goes on where it was (--out)
+"""
+
+import argparse
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+import posteria as po
+
+PUBLISHED = {0.0: 1.24, 0.5: 1.24, 0.75: 1.24, 0.95: 1.29, 0.98: 1.39}  # share removed -> test error %
+UNPRUNED_TARGET, DIFFERENCE_TARGET = 1.8, 0.2  # % unpruned at most; points lost at 95 % removed, at most
+PRIOR = po.priors.ScaleMixture(std_wide=float(np.exp(-1)), std_narrow=float(np.exp(-7)), weight=0.25)
+
+
+class Settings(NamedTuple):
+    hidden: int
+    epochs: int
+    batch_size: int
+    learning_rate: float
+
+
+SETTINGS = {"small": Settings(100, 400, 64, 3e-3), "full": Settings(1200, 100, 128, 1e-3)}
+
+
+class Data(NamedTuple):
+    train: tuple
+    validation: tuple
+    test: tuple
+
+
+def load(scale: str) -> Data:
+    if scale == "full":
+        train, test = po.data.load("mnist", "train"), po.data.load("mnist", "test")
+        x, x_test = (part.x * np.float32(255 / 126) for part in (train, test))
+        return Data((x[:50_000], train.y[:50_000]), (x[50_000:], train.y[50_000:]), (x_test, test.y))
+    digits = po.data.load("digits")
+    x = (2 * digits.x / digits.x.max()).astype(np.float32)
+    order = np.random.default_rng(0).permutation(len(x))
+    parts = np.split(order, [1200, 1500])
+    return Data(*((x[rows], digits.y[rows]) for rows in parts))
+
+
+def error(posterior: po.Posterior, data: tuple) -> float:
+    """% wrong of the network at the posterior's mean."""
+    x, y = data
+    blocks = np.array_split(np.arange(len(y)), -(-len(y) // 1000))
+    outputs = np.concatenate([np.asarray(posterior.model.outputs(posterior.mean_params, x[rows])) for rows in blocks])
+    return 100 * float(np.mean(outputs.argmax(1) != y))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--scale", choices=list(SETTINGS), default="small")
+    parser.add_argument("--out", type=Path, default=None, help="where the fit is kept, and found again")
+    parser.add_argument("--progress", action="store_true")
+    parser.add_argument("--picture", type=Path, default=None, help="draw signal-to-noise and errors to this file")
+    args = parser.parse_args()
+    settings = SETTINGS[args.scale]
+    data = load(args.scale)
+    network = po.nn.mlp((settings.hidden, settings.hidden), outputs=10)
+    method = po.MeanField(
+        num_epochs=settings.epochs, batch_size=settings.batch_size, learning_rate=settings.learning_rate
+    )
+    posterior = po.fit(
+        po.Model(network, po.likelihoods.Categorical(), PRIOR),
+        data.train,
+        method,
+        out=args.out or Path("runs/bbb-pruning") / args.scale,
+        if_exists="resume",
+        progress=args.progress,
+    )
+    errors = {}
+    print(f"2 x {settings.hidden} units: {method}, {PRIOR}")
+    print("removed %   weights left   validation %   test %   published (MNIST)")
+    for share, published in PUBLISHED.items():
+        pruned = posterior.prune(by="snr", fraction=share)
+        errors[share] = error(pruned, data.test)
+        total = sum(int(np.prod(leaf.shape)) for leaf in posterior.target.leaves if leaf.fan_in is not None)
+        left = round(total / pruned.compression)
+        print(
+            f"{100 * share:9.0f}{left:15,}{error(pruned, data.validation):15.2f}{errors[share]:9.2f}{published:20.2f}"
+        )
+    average = 100 * float(np.mean(posterior.predict(data.test[0]).probs.argmax(1) != data.test[1]))
+    print(f"averaged over 100 draws, nothing removed: {average:.2f} %")
+    if args.picture:
+        draw(args.picture, posterior, errors)
+    if args.scale == "full":
+        is_met = errors[0.0] <= UNPRUNED_TARGET and errors[0.95] - errors[0.0] <= DIFFERENCE_TARGET
+        print(
+            f"target: at most {UNPRUNED_TARGET} % unpruned and {DIFFERENCE_TARGET} points more at 95 % removed: "
+            f"{'met' if is_met else 'MISSED'}"
+        )
+        raise SystemExit(0 if is_met else 1)
+
+
+def draw(file: Path, posterior: po.Posterior, errors: dict[float, float]) -> None:
+    from matplotlib import pyplot
+
+    from posteria.plots import pruning
+
+    figure, (density, cumulative, removed) = pyplot.subplots(1, 3, figsize=(12, 3.5), layout="constrained")
+    pruning.signal_to_noise(density, cumulative, posterior)
+    curves = {"here": (list(errors), list(errors.values())), "published": (list(PUBLISHED), list(PUBLISHED.values()))}
+    pruning.error_against_removed(removed, curves)
+    figure.savefig(file, dpi=150)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,150 @@
+"""Networks with one weight in a hundred: sparse variational dropout on LeNet-300-100 and LeNet-5, beside its table.
+
+Molchanov, Ashukha and Vetrov 2017, table 1: MNIST, weights with log alpha > 3 removed, no training after that. Each
+network is first trained plainly, then with the log-uniform prior from those weights. The error is of the means of the
+weights that are left, as in the paper; beside it that of the model average over 100 draws.
+
+    make study NAME=sparse-lenet               scikit-learn's digits, two minutes
+    make study NAME=sparse-lenet SCALE=full    MNIST; interrupted, it goes on where it was (--out)
+    python studies/sparse-lenet.py --scale full --network lenet-5
+"""
+
+import argparse
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+import posteria as po
+
+
+class Published(NamedTuple):
+    error: float  # % of the dense network
+    sparse_error: float  # %
+    sparsity: str  # % removed, layer by layer
+    compression: float
+
+
+class Settings(NamedTuple):
+    plain_epochs: int
+    epochs: int
+    batch_size: int
+    learning_rate: float
+    warmup: float
+
+
+PUBLISHED = {
+    "lenet-300-100": Published(1.64, 1.92, "98.9 - 97.2 - 62.0", 68),
+    "lenet-5": Published(0.80, 0.75, "67 - 98 - 99.8 - 95", 280),
+}
+TARGETS = {"lenet-300-100": (60, 2.0), "lenet-5": (200, 0.9)}  # at least so many times fewer, at most so much error
+NETWORKS = {"lenet-300-100": po.nn.lenet_300_100, "lenet-5": po.nn.lenet5}
+SETTINGS = {
+    ("small", "lenet-300-100"): Settings(10, 60, 64, 3e-3, 0.5),
+    ("small", "lenet-5"): Settings(5, 20, 64, 5e-3, 0.5),
+    ("full", "lenet-300-100"): Settings(15, 200, 128, 1e-3, 0.2),
+    ("full", "lenet-5"): Settings(10, 80, 128, 1e-3, 0.2),
+}
+THRESHOLD = 3.0  # of log alpha, as published
+
+
+def load(scale: str) -> tuple[tuple, tuple]:
+    """Training and test rows: MNIST, or the bundled digits at twice their size."""
+    if scale == "full":
+        train, test = po.data.load("mnist", "train"), po.data.load("mnist", "test")
+        return (train.x, train.y), (test.x, test.y)
+    digits = po.data.load("digits")
+    x = np.kron(digits.x.reshape(-1, 8, 8, 1) / digits.x.max(), np.ones((1, 2, 2, 1))).astype(np.float32)
+    order = np.random.default_rng(0).permutation(len(x))
+    train, test = order[:1400], order[1400:]
+    return (x[train], digits.y[train]), (x[test], digits.y[test])
+
+
+def error_of_means(posterior: po.Posterior, data: tuple) -> float:
+    """% wrong of the network at the posterior's mean."""
+    x, y = data
+    blocks = np.array_split(np.arange(len(y)), -(-len(y) // 1000))
+    outputs = np.concatenate([np.asarray(posterior.model.outputs(posterior.mean_params, x[rows])) for rows in blocks])
+    return 100 * float(np.mean(outputs.argmax(1) != y))
+
+
+def error_of_average(posterior: po.Posterior, data: tuple) -> float:
+    x, y = data
+    return 100 * float(np.mean(posterior.predict(x).probs.argmax(1) != y))
+
+
+def size(folder: Path) -> int:
+    """Bytes of a saved posterior's arrays."""
+    return sum(file.stat().st_size for file in (folder / "arrays").rglob("*") if file.is_file())
+
+
+def run(name: str, scale: str, out: Path, progress: bool) -> bool:
+    settings = SETTINGS[scale, name]
+    train, test = load(scale)
+    network = NETWORKS[name](outputs=10)
+    plain_model = po.Model(network, po.likelihoods.Categorical())
+    plain = po.fit(
+        plain_model,
+        train,
+        po.MAP(num_epochs=settings.plain_epochs, batch_size=settings.batch_size, learning_rate=1e-3),
+        out=out / name / "plain",
+        if_exists="resume",
+        progress=progress,
+    )
+    method = po.SparseVariationalDropout(
+        num_epochs=settings.epochs,
+        batch_size=settings.batch_size,
+        learning_rate=settings.learning_rate,
+        warmup=settings.warmup,
+    )
+    sparse = po.fit(
+        po.Model(network, po.likelihoods.Categorical(), po.priors.LogUniform()),
+        train,
+        method,
+        start=plain,
+        out=out / name / "sparse",
+        if_exists="resume",
+        progress=progress,
+    )
+    pruned = sparse.prune(by="log_alpha", threshold=THRESHOLD)
+    pruned.save(out / name / "pruned", if_exists="replace")
+
+    wanted = PUBLISHED[name]
+    sparsity = " - ".join(f"{100 * share:.1f}" for share in pruned.sparsity().values())
+    error = error_of_means(pruned, test)
+    print(f"\n{name}: {method}")
+    print(f"{'':34}{'here':>24}{'published (MNIST)':>24}")
+    rows = [
+        ("plain network, error %", f"{error_of_average(plain, test):.2f}", f"{wanted.error:.2f}"),
+        ("before removal, error %", f"{error_of_means(sparse, test):.2f}", ""),
+        ("after removal, error %", f"{error:.2f}", f"{wanted.sparse_error:.2f}"),
+        ("  averaged over 100 draws", f"{error_of_average(pruned, test):.2f}", ""),
+        ("removed, % layer by layer", sparsity, wanted.sparsity),
+        ("times fewer weights", f"{pruned.compression:.0f}", f"{wanted.compression:.0f}"),
+        ("times fewer bytes on disk", f"{size(out / name / 'sparse') / size(out / name / 'pruned'):.0f}", ""),
+    ]
+    for label, here, there in rows:
+        print(f"{label:34}{here:>24}{there:>24}")
+    if scale == "small":
+        return True
+    least, most = TARGETS[name]
+    is_met = pruned.compression >= least and error <= most
+    print(f"target: at least {least} times fewer at no more than {most} % error: {'met' if is_met else 'MISSED'}")
+    return is_met
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--scale", choices=["small", "full"], default="small")
+    parser.add_argument("--network", choices=[*NETWORKS, "both"], default="both")
+    parser.add_argument("--out", type=Path, default=None, help="where fits are kept, and found again")
+    parser.add_argument("--progress", action="store_true")
+    args = parser.parse_args()
+    out = args.out or Path("runs/sparse-lenet") / args.scale
+    names = list(NETWORKS) if args.network == "both" else [args.network]
+    results = [run(name, args.scale, out, args.progress) for name in names]
+    raise SystemExit(0 if all(results) else 1)
+
+
+if __name__ == "__main__":
+    main()

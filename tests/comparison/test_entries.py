@@ -1,0 +1,77 @@
+"""Rows by name, budgets, tuning."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pytest
+
+import posteria as po
+from comparison import small
+from posteria.comparison.entries import as_entries, default_methods, expected_gradients, trials, with_budget
+from posteria.errors import SettingError
+from posteria.inference import registry
+
+
+@dataclass(frozen=True)
+class Dummy:
+    """Stands in for a method of another package."""
+
+    learning_rate: float = 0.01
+    fidelity: ClassVar[str] = "point"
+
+    def fit(self, key, target, start, run):
+        return po.MAP(num_epochs=60, learning_rate=self.learning_rate).fit(key, target, start, run)
+
+
+def test_methods_come_by_name_by_import_path_and_as_objects():
+    entries = as_entries(["map", f"{__name__}:Dummy", po.MAP(num_epochs=3)], True, "hmc")
+    assert [entry.name for entry in entries][:2] == ["linear", "boosting"]
+    assert entries[-1].name == "hmc-reference" and entries[-1].role == "reference"
+    assert {entry.name for entry in entries if entry.role == "method"} == {"map", "dummy", "map-2"}
+    assert next(e for e in entries if e.name == "dummy").about == "Stands in for a method of another package."
+    with pytest.raises(SettingError, match="nowhere"):
+        as_entries(["nowhere:Nothing"], False, None)
+    with pytest.raises(SettingError, match="did you mean 'map'"):
+        as_entries("mapp", False, None)
+
+
+def test_the_default_is_six_of_those_that_are_there():
+    names = default_methods()
+    assert names[:2] == ["map", "ensemble"] and len(names) <= 6
+    assert set(names) <= set(registry.names())
+
+
+def test_a_registered_method_takes_part_without_further_ado(monkeypatch):
+    monkeypatch.setitem(registry._registered, "dummy", Dummy)
+    found = small.compare(None, methods=["dummy"], reference=None, seeds=1).results
+    assert [row["name"] for row in found["problems"][0]["rows"]] == ["dummy"]
+    assert found["problems"][0]["rows"][0]["status"] == "done"
+
+
+@pytest.mark.parametrize(
+    "method",
+    [po.MAP(), po.MAP(batch_size=7), po.Ensemble(po.MAP(num_epochs=50), 4)],
+    ids=["full", "batches", "ensemble"],
+)
+def test_a_budget_is_what_is_spent(method):
+    """Up to the rounding of epochs: less than one epoch of each member."""
+    model, (x, y) = small.problem()
+    budget = 480
+    limited = with_budget(method, budget, num_data=len(x))
+    assert expected_gradients(limited, len(x)) == pytest.approx(budget, abs=0.05 * budget)
+    spent = po.fit(model, (x, y), limited, progress=False).facts["gradients"]
+    assert spent == expected_gradients(limited, len(x))
+
+
+def test_a_budget_shortens_chains_and_their_warm_up_alike():
+    short = with_budget(po.HMC(num_draws=300, num_warmup=150), expected_gradients(po.HMC(), 100) / 3, 100)
+    assert (short.num_draws, short.num_warmup) == (100, 50)
+
+
+def test_trials_are_charged_to_the_method():
+    tries = trials(po.Ensemble(po.MAP(), 2))
+    assert [each.method.learning_rate for each in tries] == pytest.approx([0.01, 0.01 / 3, 0.03])
+    found = small.compare(None, methods={"map": po.MAP(num_epochs=60)}, reference=None, seeds=1, tune=True).results
+    row = found["problems"][0]["rows"][0]
+    assert row["scores"]["gradients"]["value"] == 4 * 60  # three trials and the fit
+    assert row["settings"]["learning_rate"] in [each.learning_rate for each in trials(po.MAP())]

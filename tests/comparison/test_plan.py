@@ -1,0 +1,118 @@
+"""What is understood of a table, how its rows are split, and what is said of it."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import posteria as po
+from posteria.comparison.plan import plan
+from posteria.errors import SettingError
+
+MAP = {"map": po.MAP(num_epochs=50)}
+
+
+@pytest.fixture(scope="module")
+def frame():
+    rng = np.random.default_rng(0)
+    size = 120
+    frame = pd.DataFrame(
+        {
+            "floor area, m2": rng.normal(100, 20, size),
+            "town": rng.choice(["Ulm", "Bonn"], size),
+            "year": rng.integers(1990, 2020, size),
+        }
+    )
+    frame.loc[3, "floor area, m2"] = np.nan
+    frame["price"] = 10 * frame["floor area, m2"].fillna(100) + 50 * (frame["town"] == "Ulm") + rng.normal(0, 30, size)
+    return frame
+
+
+def test_it_says_what_it_understood(frame):
+    made = plan(frame, "price", methods=MAP, seeds=2)
+    assert made.text.startswith(
+        "120 rows, 3 columns (1 categorical), regression; random split, noise inferred; 1 methods"
+    )
+    assert "capped at 10 min (--minutes)" in made.text
+    ((problem, entries),) = made.problems
+    assert [entry.name for entry in entries] == ["linear", "boosting", "map", "nuts-reference"]
+    assert problem.data["categorical"] == 1 and problem.data["train_rows"] == 96
+    commands = problem.next_commands("map", " --set num_epochs=50")
+    assert commands["fit"].endswith("--method map --network mlp:50,50 --seed 0 --set num_epochs=50 --out runs/map")
+
+
+def test_moments_and_medians_come_from_training_rows_alone(frame):
+    made = plan(frame, "price", methods=MAP, seeds=[0, 4], reference=None)
+    for fold in made.problems[0][0].folds:
+        x, y = fold.train
+        is_number = x.std(0) > 0
+        np.testing.assert_allclose(x.mean(0), 0, atol=1e-5)
+        np.testing.assert_allclose(x.std(0)[is_number], 1, atol=1e-5)
+        np.testing.assert_allclose([y.mean(), y.std()], [0, 1], atol=1e-5)
+        assert fold.y_test.mean() > 500  # own units
+        np.testing.assert_allclose(fold.scale.invert(y), fold.y_train, rtol=1e-5)
+
+
+def test_groups_and_time_and_files_split_the_rows(frame, tmp_path):
+    grouped = plan(frame, "price", methods=MAP, group="year", reference=None, seeds=1).problems[0][0]
+    rows = {"train": set(grouped.folds[0].y_train), "test": set(grouped.folds[0].y_test)}
+    years = {part: set(frame.loc[frame["price"].isin(values), "year"]) for part, values in rows.items()}
+    assert not years["train"] & years["test"] and years["test"]
+    assert grouped.data["columns"] == 2 and "splits the rows" in grouped.data["notes"][0]
+
+    timed = plan(frame, "price", methods=MAP, time="year", reference=None, seeds=1).problems[0][0].folds[0]
+    latest = frame.set_index("price").loc[list(timed.y_test), "year"].min()
+    assert latest >= frame.set_index("price").loc[list(timed.y_train), "year"].max()
+
+    frame[:100].to_csv(tmp_path / "train.csv", index=False)
+    frame[100:].to_csv(tmp_path / "test.csv", index=False)
+    given = plan(tmp_path / "train.csv", "price", methods=MAP, test=tmp_path / "test.csv", reference=None, seeds=1)
+    np.testing.assert_allclose(given.problems[0][0].folds[0].y_test, frame["price"][100:])
+    with pytest.raises(SettingError, match="one way"):
+        plan(frame, "price", group="year", time="year")
+
+
+def test_the_uci_splits_are_the_published_ones():
+    problem = plan("diabetes", methods=MAP, split="uci", seeds=[0, 3], reference=None).problems[0][0]
+    y = po.data.load("diabetes").y
+    for fold, (_, test) in zip(problem.folds, np.array(po.data.uci_splits(len(y), 4), dtype=object)[[0, 3]]):
+        np.testing.assert_array_equal(fold.y_test, y[test.astype(int)])
+
+
+def test_a_class_in_the_test_rows_alone_is_still_a_class():
+    frame = pd.DataFrame({"a": np.arange(40.0), "b": np.arange(40) % 7, "kind": ["x", "y"] * 19 + ["z", "z"]})
+    problem = plan(frame, "kind", methods=MAP, time="a", reference=None, seeds=1).problems[0][0]
+    assert problem.data["class_names"] == ["x", "y", "z"]
+    assert problem.folds[0].y_test.max() == 2 and problem.folds[0].train[1].max() == 1
+
+
+def test_digits_have_partners_and_an_npz_its_test_rows(tmp_path):
+    digits = plan("digits", network="mlp:5", methods=MAP, reference=None, seeds=1).problems[0][0]
+    assert list(digits.folds[0].out) == ["scrambled", "shifted"]
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(50, 2)), np.arange(50) % 3
+    np.savez(tmp_path / "mine.npz", x=x[:30], y=y[:30])
+    np.savez(tmp_path / "test.npz", x=x[30:], y=y[30:])
+    problem = plan(tmp_path / "mine.npz", test=tmp_path / "test.npz", methods=MAP, reference=None, seeds=1).problems[0][
+        0
+    ]
+    np.testing.assert_array_equal(problem.folds[0].y_test, y[30:])
+    assert problem.kind == "classes"
+    with pytest.raises(SettingError, match="CSV"):
+        plan(tmp_path / "mine.npz", group="town")
+    with pytest.raises(SettingError, match="target"):
+        plan(pd.DataFrame({"a": [1.0, 2.0]}))
+
+
+def test_scores_are_in_the_units_of_the_data(frame):
+    """The same table in other units: RMSE, CRPS, width and W1 scale, NLL shifts by the log, coverage stays."""
+    factor = 1000.0
+    large = frame.assign(price=factor * frame["price"])
+    settings = {"methods": MAP, "network": "mlp:5", "seeds": 1, "baselines": False,
+                "reference": po.MAP(num_epochs=30)}  # fmt: skip
+    mine, theirs = (
+        plan(table, "price", **settings).run().results["problems"][0]["rows"][0]["scores"] for table in (frame, large)
+    )
+    for key in ("rmse", "crps", "width_90"):
+        assert theirs[key]["value"] == pytest.approx(factor * mine[key]["value"], rel=1e-4)
+    assert theirs["nll"]["value"] == pytest.approx(mine["nll"]["value"] + np.log(factor), rel=1e-4)
+    assert theirs["coverage_90"]["value"] == mine["coverage_90"]["value"]

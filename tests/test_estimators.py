@@ -1,0 +1,170 @@
+"""The scikit-learn estimators: their contract, a table's whole life, and that units come back."""
+
+import pickle
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import posteria as po
+from posteria.errors import DataError, SettingError
+
+QUICK = po.MAP(num_epochs=60, learning_rate=0.05)
+EXEMPT = {
+    "check_dataframe_column_names_consistency": "columns of a frame are matched by name: another order is no error",
+    "check_n_features_in_after_fitting": "a frame may have further columns: they are not used",
+}
+
+
+def expected_failures(estimator):
+    return EXEMPT
+
+
+@pytest.mark.slow  # a compilation for every shape that scikit-learn thinks of
+@parametrize_with_checks(
+    [po.Regressor(QUICK, "mlp:10"), po.Classifier(QUICK, "mlp:10")], expected_failed_checks=expected_failures
+)
+def test_scikit_learn_contract(estimator, check):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        check(estimator)
+
+
+def houses(num_rows, seed=0):
+    """Eight columns: two categories, one with missing values, one of booleans."""
+    random = np.random.default_rng(seed)
+    frame = pd.DataFrame({f"n{i}": random.normal(size=num_rows) for i in range(4)})
+    frame["age"] = np.where(random.uniform(size=num_rows) < 0.2, np.nan, random.integers(1, 90, num_rows))
+    frame["colour"] = random.choice(["red", "blue", "green"], num_rows)
+    frame["city"] = pd.Categorical(random.choice(["Ulm", "Bonn"], num_rows))
+    frame["garden"] = random.uniform(size=num_rows) < 0.5
+    price = 300 + 40 * frame["n0"] + 20 * frame["n1"] * frame["garden"] + 30 * (frame["colour"] == "red")
+    return frame, price.to_numpy() + 10 * random.normal(size=num_rows)
+
+
+def test_a_day_in_the_life(tmp_path):
+    """Fit, calibrate, thin, export; each step's numbers are consistent with the last."""
+    frame, price = houses(500)
+    with pytest.warns(UserWarning, match="age"):
+        model = po.Regressor(network="mlp:20").fit(frame[:300], price[:300])
+    new, truth = houses(400, seed=1)
+    mean, std = model.predict(new, return_std=True)
+    error = np.sqrt(np.mean((mean - truth) ** 2))
+    assert error < 0.5 * truth.std() and model.score(new, truth) > 0.75
+    assert 0.5 < np.mean((mean - truth) ** 2 / std**2) < 2.0
+    before = model.interval(new, 0.9)
+
+    model.calibrate(frame[300:], price[300:])
+    np.testing.assert_array_equal(model.predict(new), mean)
+    lower, upper = model.interval(new, 0.9)
+    assert ((lower <= truth) & (truth <= upper)).mean() == pytest.approx(0.9, abs=0.06)
+    assert np.corrcoef(upper - lower, before[1] - before[0])[0, 1] > 0.99
+
+    model.thin(50, frame[300:])
+    thin_mean, thin_std = model.predict(new, return_std=True)
+    assert np.abs(thin_mean - mean).max() < 0.1 * std.min() and np.allclose(thin_std, std, rtol=0.1)
+
+    size = model.export(tmp_path / "artifact")
+    assert size < 5e6
+    second = new[["city", "n3", "n2", "n1", "n0", "garden", "colour", "age"]].copy()
+    second.loc[second.index[0], "colour"] = "pink"  # unseen
+    second.to_csv(tmp_path / "second.csv", index=False)
+    arguments = [sys.executable, tmp_path / "artifact" / "predict.py", tmp_path / "second.csv"]
+    answer = subprocess.run(arguments, capture_output=True, text=True, check=True)
+    (tmp_path / "out.csv").write_text(answer.stdout)
+    exported = pd.read_csv(tmp_path / "out.csv")
+    np.testing.assert_allclose(exported["mean"], model.predict(second), rtol=1e-5)
+    for name, bound in zip(("lower", "upper"), model.interval(second, 0.9)):
+        np.testing.assert_allclose(exported[name], bound, rtol=1e-5)
+
+    model.save(tmp_path / "saved")
+    loaded = po.Regressor.load(tmp_path / "saved")
+    np.testing.assert_array_equal(loaded.predict(new), thin_mean)
+    assert loaded.get_params()["network"] == "mlp:20" and list(loaded.feature_names_in_) == list(frame.columns)
+
+
+def test_units_come_back_whatever_they_are():
+    random = np.random.default_rng(0)
+    x = random.normal(size=(80, 2))
+    y = x[:, 0] + 0.1 * random.normal(size=80)
+    one = po.Regressor(QUICK, "mlp:5").fit(x, y)
+    other = po.Regressor(QUICK, "mlp:5").fit(1e3 * x + 7, 1e4 * y - 5)
+    np.testing.assert_allclose(other.predict(1e3 * x + 7), 1e4 * one.predict(x) - 5, rtol=1e-3, atol=30)
+    assert one.predict(x).shape == (80,) and one.sample(x, 3).shape == (3, 80)
+
+
+def test_several_targets():
+    random = np.random.default_rng(0)
+    x = random.normal(size=(60, 3))
+    y = np.stack([x[:, 0], 5 * x[:, 1]], axis=1)
+    model = po.Regressor(QUICK, "mlp:8").fit(x, y)
+    mean, std = model.predict(x, return_std=True)
+    assert mean.shape == std.shape == (60, 2) and model.score(x, y) > 0.5
+
+
+def test_classes_keep_their_labels():
+    data = po.data.load("iris")
+    labels = np.array(["setosa", "versicolor", "virginica"])[data.y]
+    model = po.Classifier(QUICK, "mlp:8").fit(data.x, labels)
+    assert model.score(data.x, labels) > 0.9
+    np.testing.assert_allclose(model.predict_proba(data.x).sum(1), 1, atol=1e-5)
+    assert set(model.sample(data.x, 2).ravel()) <= set(labels) and model.entropy(data.x).shape == (150,)
+    with pytest.raises(SettingError, match="calibrate"):
+        model.sets(data.x)
+    assert model.calibrate(data.x, labels).sets(data.x, 0.9).shape == (150, 3)
+    with pytest.raises(DataError, match="daisy"):
+        model.calibrate(data.x[:2], ["daisy", "setosa"])
+
+
+def test_it_works_inside_scikit_learn():
+    data = po.data.load("diabetes")
+    x, y = data.x[:120], data.y[:120]
+    model = po.Regressor(QUICK, "mlp:5")
+    assert clone(model).get_params()["method"] == QUICK
+    assert np.isfinite(cross_val_score(make_pipeline(StandardScaler(), model), x, y, cv=2)).all()
+    search = GridSearchCV(model, {"network": ["mlp:", "mlp:5"]}, cv=2).fit(x, y)
+    assert search.best_params_["network"] in ("mlp:", "mlp:5")
+    fitted = model.fit(x, y)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(fitted)).predict(x), fitted.predict(x))
+    assert not hasattr(pickle.loads(pickle.dumps(clone(model))), "posterior_")
+
+
+def test_new_rows_update_a_gaussian_posterior_and_nothing_else():
+    random = np.random.default_rng(0)
+    x = random.normal(size=(200, 2))
+    y = x[:, 0] - x[:, 1] + 0.1 * random.normal(size=200)
+    model = po.Regressor("mean-field", "mlp:", random_state=1).partial_fit(x[:20], y[:20])
+    first = model.predict(x, return_std=True)
+    model.partial_fit(x[20:], y[20:])
+    second = model.predict(x, return_std=True)
+    assert np.mean((second[0] - y) ** 2) < np.mean((first[0] - y) ** 2)
+    with pytest.raises(SettingError, match="cannot be updated"):
+        po.Regressor(QUICK, "mlp:").fit(x, y).partial_fit(x, y)
+
+
+def test_a_sampler_is_diagnosed_and_a_point_stops_early():
+    random = np.random.default_rng(0)
+    x = random.normal(size=(60, 2))
+    model = po.Regressor(po.HMC(num_chains=2, num_draws=20, num_warmup=10, num_leapfrog=3), "mlp:3").fit(x, x[:, 0])
+    assert model.diagnose(x).num_chains == 2
+    stopped = po.Regressor(po.MAP(num_epochs=5, patience=2), "mlp:3", early_stopping=True).fit(x, x[:, 0])
+    assert stopped.posterior_.facts["method"]["settings"]["validation"] == 0.1
+
+
+def test_columns_are_matched_by_name_and_missing_ones_named():
+    frame, price = houses(60)
+    model = po.Regressor(QUICK, "mlp:3")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.fit(frame, price)
+    np.testing.assert_array_equal(model.predict(frame[frame.columns[::-1]]), model.predict(frame))
+    with pytest.raises(DataError, match="colour"):
+        model.predict(frame.drop(columns="colour"))
