@@ -8,8 +8,35 @@ from importlib import metadata
 
 from measure import ROOT
 
-SCRIPTS = ("leapfrog", "chains", "lenet5", "overhead", "memory", "defaults", "uci_hmc", "sgmcmc", "mclmc", "variational")
-PACKAGES = ("posteria", "jax", "jaxlib", "numpy", "flax", "optax", "blackjax", "numpyro", "torch", "posteriors", "bayesian-torch")
+SCRIPTS = (
+    "leapfrog",
+    "chains",
+    "lenet5",
+    "overhead",
+    "memory",
+    "defaults",
+    "uci_hmc",
+    "sgmcmc",
+    "mclmc",
+    "variational",
+    "laplace_torch",
+    "estimators",
+)
+PACKAGES = (
+    "posteria",
+    "jax",
+    "jaxlib",
+    "numpy",
+    "flax",
+    "optax",
+    "blackjax",
+    "numpyro",
+    "torch",
+    "posteriors",
+    "bayesian-torch",
+    "laplace-torch",
+    "scikit-learn",
+)
 
 
 def main() -> None:

@@ -73,8 +73,8 @@ class TableEstimator(BaseEstimator):
                 "a method whose posterior is a Gaussian over the weights",
                 'take method="mean-field", or fit all rows again',
             )
-        prior = FromPosterior(self.posterior_)
-        self._fit_posterior(self._frame(X, reset=False), y, prior, self.posterior_.mean_params)
+        so_far: Any = self.posterior_
+        self._fit_posterior(self._frame(X, reset=False), y, FromPosterior(so_far), so_far.mean_params)
         return self
 
     def _fit_posterior(self, frame: Any, y: np.ndarray, prior: Any, start: Any) -> None:

@@ -11,7 +11,7 @@ from posteria.testing.laws import gaussian_divergence
 from posteria.testing.targets import log_evidence
 
 LONG = po.MeanField(num_epochs=3000)
-FULL = po.MeanField(num_epochs=3000, family="full")
+FULL = po.MeanField(num_epochs=6000, family="full")
 
 
 class TestMeanField(FamilyOptimumLaws):
