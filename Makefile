@@ -18,7 +18,7 @@ test: .venv/.installed  ## lint, formatting, types and the fast tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -n 2 -m "not slow"
+	$(BIN)/python -m pytest -n 2 --dist loadscope -m "not slow"
 
 picture: .venv/.installed  ## draw docs/picture.png again
 	$(BIN)/python examples/picture.py docs/picture.png

@@ -21,6 +21,7 @@ SCRIPTS = (
     "variational",
     "laplace_torch",
     "estimators",
+    "class_prior",
 )
 PACKAGES = (
     "posteria",

@@ -41,7 +41,10 @@ def _problem(comparison: "Comparison", problem: Problem, entries: list[Entry]) -
     reference = next((entry for entry in entries if entry.role == "reference"), None)
     truth: list = [None] * len(problem.folds) if reference is None else records[reference.name]
     foreign = [*problem.folds[0].far, *problem.folds[0].out]
-    columns = grades.columns(problem.kind, foreign, reference is not None, problem.data["target"])
+    has_evidence = any(record and "log_evidence" in record.scores for seeds in records.values() for record in seeds)
+    columns = grades.columns(
+        problem.kind, foreign, reference is not None, problem.data["target"], has_evidence=has_evidence
+    )
     found = {
         "name": problem.name,
         "title": problem.title,
@@ -152,7 +155,7 @@ def _compare_with_best(found: dict, problem: Problem) -> None:
     fold = problem.folds[0]
     overlap = len(fold.y_test) / len(fold.y_train) if problem.setting["split"].startswith(RESAMPLED) else 0.0
     for column in found["columns"]:
-        if column["group"] == "cost":
+        if column["group"] == "cost" or column["better"] == "neither":
             continue
         key = column["key"]
         losses = {

@@ -7,6 +7,7 @@ import numpy as np
 from posteria import metrics
 from posteria.comparison.problems import Fold
 from posteria.comparison.results import LEVELS, column
+from posteria.errors import SettingError
 from posteria.metrics import quantile_levels
 
 NUM_LEVELS = 100  # quantiles that stand for a predictive distribution
@@ -144,7 +145,17 @@ def _summary(predictive: Any, kind: str) -> np.ndarray:
 _FAR = "AUROC by {what}: can it tell {name} from data like the training rows? 0.5 is chance"
 
 
-def columns(kind: str, foreign: list[str], has_reference: bool, unit: str = "") -> list[dict]:
+def evidence(posterior: Any) -> dict[str, float]:
+    """log p(training data | model), of a posterior that approximates it."""
+    try:
+        return {"log_evidence": float(posterior.log_evidence())} if hasattr(posterior, "log_evidence") else {}
+    except SettingError:  # tempered, or a network it has none for
+        return {}
+
+
+def columns(
+    kind: str, foreign: list[str], has_reference: bool, unit: str = "", has_evidence: bool = False
+) -> list[dict]:
     """What is in the table, in the order it is shown."""
     found = []
     if kind == "regression":
@@ -164,7 +175,15 @@ def columns(kind: str, foreign: list[str], has_reference: bool, unit: str = "") 
             )  # fmt: skip
             about = f"mean width of the {percent} % interval: at equal coverage, narrower is better"
             found.append(
-                column(f"width_{percent}", f"width {percent} %", "quality", about, unit=unit, minor=level != 0.9)
+                column(
+                    f"width_{percent}",
+                    f"width {percent} %",
+                    "quality",
+                    about,
+                    unit=unit,
+                    better="neither",
+                    minor=level != 0.9,
+                )
             )
     else:
         found += [
@@ -186,6 +205,9 @@ def columns(kind: str, foreign: list[str], has_reference: bool, unit: str = "") 
     elif has_reference:
         about = "Wasserstein-1 distance to the reference's predictive distribution"
         found.append(column("w1", "W1", "truth", about, unit=unit))
+    if has_evidence:
+        about = "log p(training data | model) by the method's own approximation: larger for a better model, in nats"
+        found.append(column("log_evidence", "log evidence", "quality", about, better="neither", digits=1))
     return [*found, *COSTS]
 
 

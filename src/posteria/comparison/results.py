@@ -8,7 +8,7 @@
                 "target", "class_names", "fingerprint", "notes": [...]},
        "setting": {"network", "likelihood", "prior", "temperature", "split", "seeds": [0, ...], "budget", "tune",
                    "reference", "minutes"},
-       "columns": [{"key": "rmse", "title": "RMSE", "unit": "", "better": "lower" | "higher" | "near",
+       "columns": [{"key": "rmse", "title": "RMSE", "unit": "", "better": "lower" | "higher" | "near" | "neither",
                     "goal": 0.9 | null, "group": "quality" | "truth" | "cost", "digits": 3, "about": "one line",
                     "minor": false}],                     minor: left out where there is little room
        "rows": [{"name", "label", "role": "method" | "baseline" | "reference", "fidelity",

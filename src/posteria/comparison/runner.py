@@ -176,7 +176,9 @@ def grade_into(
 ) -> None:
     """Grade a posterior on a split: scores and summary into the record, pictures into the comparison."""
     graded = grades.grade_posterior(posterior, fold, problem.kind)
-    record.scores = graded.scores | costs | {"ms_row": _milliseconds(posterior, fold, problem.kind)}
+    record.scores = (
+        graded.scores | grades.evidence(posterior) | costs | {"ms_row": _milliseconds(posterior, fold, problem.kind)}
+    )
     record.summary = graded.summary
     if entry.role == "reference":
         record.convergence = _convergence(posterior, fold)

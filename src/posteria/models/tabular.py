@@ -6,6 +6,8 @@ from posteria import nn
 from posteria.models import likelihoods, priors
 from posteria.models.model import Model
 
+CLASS_SCALE = 2.0  # of the prior, where targets are classes
+
 
 def model_for(
     kind: str,
@@ -16,9 +18,16 @@ def model_for(
     prior: Any = None,
     temperature: float = 1.0,
 ) -> Model:
-    """A network (or its spelling) with the likelihood of the targets: noise is inferred, classes are categorical."""
+    """A network (or its spelling) with the likelihood of the targets: noise is inferred, classes are categorical.
+
+    The prior is scaled by fan-in, for classes twice as wide: with 1 the logits are held so small that it is unsure
+    of what it gets right (negative log-likelihood of MAP on digits, breast cancer and iris: 0.25, 0.12 and 0.61 with 1,
+    0.10, 0.08 and 0.21 with 2; `benchmarks/class_prior.py`).
+    """
     if isinstance(network, str):
         network = nn.parse(network, num_outputs)
     if likelihood is None:
         likelihood = likelihoods.Gaussian() if kind == "regression" else likelihoods.Categorical()
-    return Model(network, likelihood, priors.FanIn() if prior is None else prior, temperature)
+    if prior is None:
+        prior = priors.FanIn() if kind == "regression" else priors.FanIn(scale=CLASS_SCALE)
+    return Model(network, likelihood, prior, temperature)
