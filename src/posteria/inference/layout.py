@@ -9,6 +9,7 @@ in the last bit, so a run records its own.
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import lru_cache, partial
 from typing import Any
 
@@ -34,7 +35,8 @@ def choose(num_chains: int, recorded: str | None = None) -> "Threads | Devices |
 
 def use_cores() -> None:
     """Make every core a host device; to be called before JAX is used. Afterwards chains run in threads instead."""
-    jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))
+    with suppress(RuntimeError):  # JAX is up already
+        jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))
 
 
 def on_host(fn: Callable) -> Callable:
