@@ -6,7 +6,7 @@ BIN := .venv/bin
 BENCH_BIN := .venv-bench/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test picture bench study clean
+.PHONY: help demo test slow picture bench study clean
 
 help:  ## show this
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -19,6 +19,9 @@ test: .venv/.installed  ## lint, formatting, types and the fast tests
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -n 2 --dist loadscope -m "not slow"
+
+slow: .venv/.installed  ## the tests that `make test` leaves out (an hour)
+	$(BIN)/python -m pytest -n 2 --dist loadscope -m slow
 
 picture: .venv/.installed  ## draw docs/picture.png again
 	$(BIN)/python examples/picture.py docs/picture.png

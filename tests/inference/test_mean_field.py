@@ -178,7 +178,7 @@ FEW = po.MeanField(num_epochs=3)
         (NNX, X, FEW),
         (Linen(), X, FEW),
         (equinox_builder, X, FEW),
-        (Sequences, SEQUENCES, FEW),
+        pytest.param(Sequences, SEQUENCES, FEW, marks=pytest.mark.slow),
         (Sequences, SEQUENCES, po.VariationalOnlineNewton(num_epochs=3)),
     ],
     ids=["nnx", "linen", "equinox", "sequences", "sequences-newton"],

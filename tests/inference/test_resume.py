@@ -30,7 +30,9 @@ def start_process(folder: Path, method: str) -> subprocess.Popen:
     return subprocess.Popen([sys.executable, str(SCRIPT), str(folder), method], env=environment, stderr=subprocess.PIPE)
 
 
-@pytest.mark.parametrize("method, num_kills", [("hmc", 10), ("ensemble", 2), ("map", 2)])
+@pytest.mark.parametrize(
+    "method, num_kills", [("hmc", 10), ("map", 2), pytest.param("ensemble", 2, marks=pytest.mark.slow)]
+)
 def test_a_fit_killed_at_random_moments_ends_bit_identical(tmp_path, method, num_kills):
     model, data = killed_fit.problem()
     whole = po.fit(model, data, killed_fit.METHODS[method], key=3, progress=False)

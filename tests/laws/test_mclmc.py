@@ -23,11 +23,13 @@ class TestMCLMC(AsymptoticLaws):
         return replace(self.method, energy_variance=step)
 
 
+@pytest.mark.slow
 class TestAdjustedMCLMC(ExactLaws):
     method = po.AdjustedMCLMC(num_chains=2, num_draws=500, num_warmup=1500, thinning=5, start="prior")
     cheap = po.AdjustedMCLMC(num_chains=2, num_draws=30, num_warmup=300, thinning=5, start="prior")
 
 
+@pytest.mark.slow
 class TestParallelTempering(ExactLaws):
     method = po.ParallelTempering(num_draws=500, num_warmup=100, num_replicas=4, max_leapfrog=20, start="prior")
     cheap = po.ParallelTempering(num_draws=30, num_warmup=30, num_replicas=3, max_leapfrog=10, start="prior")

@@ -47,6 +47,7 @@ class TestSGHMC(AsymptoticLaws):
         return replace(self.method, step_size=step * narrowest)
 
 
+@pytest.mark.slow
 class TestSGNHT(AsymptoticLaws):
     method = po.SGNHT(**LONG)
     cheap = po.SGNHT(**CHEAP)

@@ -23,6 +23,7 @@ class TestEllipticalSlice(ExactLaws):
     cheap = po.EllipticalSlice(num_draws=30, num_warmup=30, start="prior")
 
 
+@pytest.mark.slow
 class TestSubspace(ProcedureLaws):
     method = po.Subspace(po.EllipticalSlice(num_draws=30, num_warmup=30), rank=2, trajectory=TRAJECTORY)
 
