@@ -176,10 +176,10 @@ FEW = po.MeanField(num_epochs=3)
     ("network", "x", "method"),
     [
         (NNX, X, FEW),
-        (Linen(), X, FEW),
+        pytest.param(Linen(), X, FEW, marks=pytest.mark.slow),
         (equinox_builder, X, FEW),
         pytest.param(Sequences, SEQUENCES, FEW, marks=pytest.mark.slow),
-        (Sequences, SEQUENCES, po.VariationalOnlineNewton(num_epochs=3)),
+        pytest.param(Sequences, SEQUENCES, po.VariationalOnlineNewton(num_epochs=3), marks=pytest.mark.slow),
     ],
     ids=["nnx", "linen", "equinox", "sequences", "sequences-newton"],
 )

@@ -211,6 +211,7 @@ class TestMCDropout(FixedRateLaws):
     cheap = po.MCDropout(rate=0.2, num_epochs=300, learning_rate=0.05)
 
 
+@pytest.mark.slow
 class TestGaussianDropout(FixedRateLaws):
     method = po.GaussianDropout(alpha=0.25, num_epochs=2000, learning_rate=0.02)
     cheap = po.GaussianDropout(alpha=0.25, num_epochs=300, learning_rate=0.05)

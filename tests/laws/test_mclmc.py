@@ -14,6 +14,7 @@ from posteria.testing import AsymptoticLaws, ExactLaws, ProcedureLaws, correlate
 from posteria.testing.statistics import LEAST_P_VALUE, moments_p_value
 
 
+@pytest.mark.slow
 class TestMCLMC(AsymptoticLaws):
     method = po.MCLMC(num_chains=2, num_draws=500, num_warmup=3000, thinning=20, start="prior")
     cheap = po.MCLMC(num_chains=2, num_draws=30, num_warmup=300, thinning=5, start="prior")

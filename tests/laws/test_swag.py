@@ -25,6 +25,7 @@ class TestSWAG(ProcedureLaws):
     method = po.SWAG(SHORT, num_snapshots=6, rank=3, batch_size=10)
 
 
+@pytest.mark.slow
 class TestFastGeometricEnsemble(ProcedureLaws):
     method = po.FastGeometricEnsemble(SHORT, num_members=3, cycle_epochs=2, batch_size=10)
 
