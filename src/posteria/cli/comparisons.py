@@ -107,8 +107,9 @@ def compare(
     else:
         typer.echo(comparison.table())
         for problem in comparison.results["problems"]:
+            typer.echo(problem["title"])
             for answer in problem["answers"].values():
-                typer.echo(answer["text"])
+                typer.echo(f"  {answer['text']}")
     say(f"report: {out / 'index.html'}", quiet)
 
 
