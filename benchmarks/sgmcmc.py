@@ -1,7 +1,7 @@
 """The price of a step of SGHMC: beside a plain Adam step, and beside posteriors (PyTorch).
 
-All noise is threefry's, drawn in the step. Batches are drawn in the step as well, for SGHMC and for Adam alike;
-posteriors is given its batch.
+All noise is drawn in the step. Batches are drawn in the step as well, for SGHMC and for Adam alike; posteriors is given
+its batch.
 """
 
 import argparse

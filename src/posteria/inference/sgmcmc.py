@@ -23,6 +23,7 @@ from posteria.inference.mcmc import WARMUP_SHARE, check_chain_settings, find_sta
 from posteria.inference.schedules import SCHEDULES, begins_cycle, factor
 from posteria.models.target import Density, Target, check_starts
 from posteria.posteriors.draws import Draws, DrawsPosterior
+from posteria.random import fast_normal
 
 PRECONDITIONERS = (None, "rmsprop")
 VARIANCE_REDUCTIONS = (None, "control-variate", "svrg")
@@ -236,7 +237,7 @@ def _step(flat: Coordinates, num_data: int, transformation: Transformation, sett
         step_size = state.step_size * factor(
             settings.schedule, state.step_number, settings.num_warmup, settings.thinning
         )
-        noise = jax.random.normal(key, state.position.shape, state.position.dtype)
+        noise = fast_normal(key, state.position.shape).astype(state.position.dtype)
         displacement, inner = transformation.update(state.scale * gradient, state.inner, noise, step_size)
         state = state._replace(
             position=state.position + state.scale * displacement, inner=inner, step_number=state.step_number + 1
