@@ -15,6 +15,8 @@ METHODS = {
     "hmc": po.HMC(num_chains=2, num_draws=3000, num_warmup=300, start="prior"),
     "ensemble": po.Ensemble(po.NUTS(num_chains=1, num_draws=60, num_warmup=60), 2),
     "map": po.MAP(num_epochs=3000, batch_size=20),
+    "sghmc": po.SGHMC(num_chains=2, num_draws=3000, num_warmup=3000, thinning=20, batch_size=20, start="prior"),
+    "mclmc": po.MCLMC(num_chains=2, num_draws=3000, num_warmup=300, start="prior"),
 }
 
 

@@ -31,7 +31,12 @@ def start_process(folder: Path, method: str) -> subprocess.Popen:
 
 
 @pytest.mark.parametrize(
-    "method, num_kills", [("hmc", 10), ("map", 2), pytest.param("ensemble", 2, marks=pytest.mark.slow)]
+    "method, num_kills",
+    [
+        ("hmc", 10),
+        ("map", 2),
+        *(pytest.param(name, 2, marks=pytest.mark.slow) for name in ("ensemble", "sghmc", "mclmc")),
+    ],
 )
 def test_a_fit_killed_at_random_moments_ends_bit_identical(tmp_path, method, num_kills):
     model, data = killed_fit.problem()

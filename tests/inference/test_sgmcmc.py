@@ -1,30 +1,11 @@
-"""Stochastic-gradient samplers, MCLMC, parallel tempering and SVGD: settings, resuming, suggested steps."""
+"""Stochastic-gradient samplers, MCLMC, parallel tempering and SVGD: settings, suggested steps."""
 
 import jax
 import numpy as np
 import pytest
 
 import posteria as po
-from inference.test_resume import interrupted
 from posteria.errors import SettingError
-
-SAMPLERS = {
-    "sghmc": po.SGHMC(
-        num_chains=2,
-        num_draws=20,
-        num_warmup=20,
-        thinning=5,
-        batch_size=10,
-        schedule="cyclical",
-        preconditioner="rmsprop",
-        variance_reduction="svrg",
-        start="prior",
-    ),
-    "mclmc": po.MCLMC(num_chains=2, num_draws=20, num_warmup=60, thinning=2, start="prior"),
-    "parallel-tempering": po.ParallelTempering(
-        num_draws=20, num_warmup=10, num_replicas=3, max_leapfrog=5, start="prior"
-    ),
-}
 
 
 @pytest.fixture(scope="module")
@@ -32,27 +13,6 @@ def linear():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(40, 2)).astype(np.float32)
     return po.Model(po.nn.mlp(())), (x, x[:, 0] + 0.1 * rng.normal(size=40))
-
-
-@pytest.mark.parametrize("name", SAMPLERS)
-def test_an_interrupted_fit_ends_bit_identical(tmp_path, linear, monkeypatch, name):
-    model, data = linear
-    interrupted(model, data, SAMPLERS[name], tmp_path / "run", monkeypatch)
-    posterior = po.resume(tmp_path / "run", data, progress=False)
-    whole = po.fit(model, data, SAMPLERS[name], progress=False)
-    np.testing.assert_array_equal(posterior.stored.flat, whole.stored.flat)
-    for field in whole.info:
-        np.testing.assert_array_equal(posterior.info[field], whole.info[field])
-
-
-def test_svgd_cut_short_goes_on_bit_identically(tmp_path, linear):
-    model, data = linear
-    method = po.SVGD(size=4, num_epochs=30, batch_size=20)
-    early = po.fit(model, data, method, out=tmp_path / "run", max_seconds=1e-9, progress=False)
-    assert not early.facts["is_whole"]
-    posterior = po.resume(tmp_path / "run", data, progress=False)
-    whole = po.fit(model, data, method, progress=False)
-    np.testing.assert_array_equal(posterior.stored.flat, whole.stored.flat)
 
 
 @pytest.mark.parametrize("method, power", [(po.SGLD, 1.0), (po.SGHMC, 0.5)])

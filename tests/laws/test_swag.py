@@ -11,7 +11,6 @@ from posteria.data.batches import batch_indices
 from posteria.errors import SettingError
 from posteria.inference import registry, trajectory
 from posteria.inference.landscape import energy, largest_curvature
-from posteria.inference.progress import Progress
 from posteria.posteriors.gaussian import GaussianPosterior
 from posteria.posteriors.mixture import MixturePosterior
 from posteria.testing import ProcedureLaws, linear_regression
@@ -103,24 +102,6 @@ def test_multiswag_is_an_equal_mixture_of_gaussians_around_different_modes():
     assert isinstance(first, GaussianPosterior) and first.spread.factor.shape[1] == 2
     distance = np.linalg.norm(np.asarray(first.mean - second.mean))
     assert distance > float(jnp.sqrt(first.spread.variances.sum()))  # further apart than one is wide
-
-
-@pytest.mark.parametrize("method", [TestSWAG.method, TestFastGeometricEnsemble.method])
-def test_an_interrupted_trajectory_goes_on_bit_identically(method, tmp_path, monkeypatch):
-    whole = po.fit(KNOWN.model, KNOWN.data, method, key=1, progress=False)
-    update = Progress.update
-
-    def interrupt(self, name: str, done: int, *rest) -> None:
-        update(self, name, done, *rest)
-        if name == "snapshots" and done >= 1:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(Progress, "update", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        po.fit(KNOWN.model, KNOWN.data, method, key=1, out=tmp_path / "run", progress=False)
-    monkeypatch.setattr(Progress, "update", update)
-    resumed = po.resume(tmp_path / "run", KNOWN.data, network=KNOWN.model.network, progress=False)
-    np.testing.assert_array_equal(*(np.asarray(jax.vmap(tree.ravel)(p.sample(0, 5))) for p in (whole, resumed)))
 
 
 @pytest.mark.parametrize(
