@@ -17,8 +17,9 @@ import pytest
 
 import posteria as po
 from comparison import small
-from posteria.comparison import grades, results
+from posteria.comparison import grades, results, runner
 from posteria.errors import DataError, SettingError, StoreError
+from posteria.posteriors import store
 
 TIMES = ("seconds", "ms_row")
 
@@ -263,3 +264,29 @@ def test_the_ceiling_is_how_chains_agree_with_each_other(done):
     ceiling = grades.ceiling(posterior, fold, "regression")["w1"]
     assert ceiling == pytest.approx(expected, abs=0.01 * float(one.std.mean()))
     assert row_of(comparison.results, "hmc-reference")["scores"]["w1"]["by_seed"][0] == pytest.approx(ceiling)
+
+
+def test_a_folder_has_one_writer_and_one_comparison(tmp_path):
+    with store.locked(tmp_path / "a"), pytest.raises(StoreError, match="another process"):
+        small.compare(tmp_path / "a")
+    store.write_json(tmp_path / "b" / "results.json", {"problems": [{"name": "boston"}]})
+    with pytest.raises(StoreError, match="holds a comparison on boston"):
+        small.compare(tmp_path / "b")
+
+
+@pytest.mark.slow
+def test_a_reference_that_the_clock_ended_is_fitted_anew_with_more_minutes(tmp_path, monkeypatch):
+    settings = {"seeds": 1, "methods": {"map": small.METHODS["map"]}}
+    with monkeypatch.context() as patch:
+        patch.setattr(runner, "_seconds_left", lambda *_: 1e-3)
+        short = small.compare(tmp_path / "a", minutes=1e-4, **settings)
+    assert row_of(short.results, "hmc-reference")["status"] == "cut short"
+    same = small.compare(tmp_path / "a", minutes=1e-4, **settings)
+    assert not same.posteriors["data"]  # nothing is fitted again
+    longer = small.compare(tmp_path / "a", minutes=10.0, **settings)
+    assert row_of(longer.results, "hmc-reference")["status"] == "done"
+    assert list(longer.posteriors["data"]) == ["hmc-reference"]
+    whole = small.compare(None, minutes=10.0, **settings)
+    for key in ("nll", "w1"):
+        mine, theirs = (row_of(each.results, "map")["scores"][key]["value"] for each in (longer, whole))
+        assert mine == theirs, key

@@ -1,10 +1,13 @@
 """What is understood of a table, how its rows are split, and what is said of it."""
 
+import shlex
+
 import numpy as np
 import pandas as pd
 import pytest
 
 import posteria as po
+from posteria.cli.settings import build_method
 from posteria.comparison.plan import plan
 from posteria.errors import SettingError
 
@@ -30,14 +33,15 @@ def frame():
 def test_it_says_what_it_understood(frame):
     made = plan(frame, "price", methods=MAP, seeds=2)
     assert made.text.startswith(
-        "120 rows, 3 columns (1 categorical), regression; random split, noise inferred; 1 methods"
+        "120 rows, 3 columns (1 categorical), regression; random split, noise inferred; 1 method and"
     )
     assert "capped at 10 min (--minutes)" in made.text
     ((problem, entries),) = made.problems
     assert [entry.name for entry in entries] == ["linear", "boosting", "map", "nuts-reference"]
     assert problem.data["categorical"] == 1 and problem.data["train_rows"] == 96
-    commands = problem.next_commands("map", " --set num_epochs=50")
+    commands = problem.next_commands(MAP["map"], entries[2].settings)
     assert commands["fit"].endswith("--method map --network mlp:50,50 --seed 0 --set num_epochs=50 --out runs/map")
+    assert commands["predict"].startswith("posteria predict runs/map new.csv")
 
 
 def test_moments_and_medians_come_from_training_rows_alone(frame):
@@ -67,6 +71,9 @@ def test_groups_and_time_and_files_split_the_rows(frame, tmp_path):
     frame[100:].to_csv(tmp_path / "test.csv", index=False)
     given = plan(tmp_path / "train.csv", "price", methods=MAP, test=tmp_path / "test.csv", reference=None, seeds=1)
     np.testing.assert_allclose(given.problems[0][0].folds[0].y_test, frame["price"][100:])
+    frame[100:101].to_csv(tmp_path / "one.csv", index=False)  # one row has one value: no reason to refuse it
+    given = plan(tmp_path / "train.csv", "price", methods=MAP, test=tmp_path / "one.csv", reference=None, seeds=1)
+    np.testing.assert_allclose(given.problems[0][0].folds[0].y_test, frame["price"][100:101])
     with pytest.raises(SettingError, match="one way"):
         plan(frame, "price", group="year", time="year")
 
@@ -97,6 +104,10 @@ def test_digits_have_partners_and_an_npz_its_test_rows(tmp_path):
     ]
     np.testing.assert_array_equal(problem.folds[0].y_test, y[30:])
     assert problem.kind == "classes"
+    for name in ("digits", "mnist"):  # files called like a data set have neither its partners nor its test rows
+        np.savez(tmp_path / f"{name}.npz", x=x, y=y)
+        fold = plan(tmp_path / f"{name}.npz", methods=MAP, reference=None, seeds=1).problems[0][0].folds[0]
+        assert not fold.out and len(fold.y_test) == 10
     with pytest.raises(SettingError, match="CSV"):
         plan(tmp_path / "mine.npz", group="town")
     with pytest.raises(SettingError, match="target"):
@@ -116,3 +127,30 @@ def test_scores_are_in_the_units_of_the_data(frame):
         assert theirs[key]["value"] == pytest.approx(factor * mine[key]["value"], rel=1e-4)
     assert theirs["nll"]["value"] == pytest.approx(mine["nll"]["value"] + np.log(factor), rel=1e-4)
     assert theirs["coverage_90"]["value"] == mine["coverage_90"]["value"]
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        po.MAP(),
+        po.HMC(num_draws=7, start="prior"),
+        po.Laplace(map=po.MAP(num_epochs=7)),
+        po.Ensemble(po.SWAG(num_snapshots=3, rank=2), 4),
+    ],
+    ids=repr,
+)
+def test_the_command_it_ends_with_fits_that_very_method(method, frame):
+    made = plan(frame, "price", methods=[method], prior=po.priors.Normal(0.5), temperature=0.5, kind="regression",
+                group="town", ignore=["year"], reference=None, seeds=1, baselines=False)  # fmt: skip
+    ((problem, (entry,)),) = made.problems
+    said = shlex.split(problem.next_commands(entry.method, entry.settings)["fit"])
+    given = {name: [said[i + 1] for i, word in enumerate(said) if word == name] for name in said if name[:2] == "--"}
+    assert build_method(given["--method"][0], given.get("--set", [])) == method
+    assert (given["--kind"], given["--ignore"]) == (["regression"], ["year", "town"])
+    assert (given["--prior-std"], given["--temperature"]) == (["0.5"], ["0.5"])
+    assert problem.data["columns"] == 1
+
+
+def test_what_the_command_line_cannot_say_it_does_not_say(frame):
+    wide = plan(frame, "price", methods=MAP, prior=po.priors.FanIn(scale=2.0), reference=None, seeds=1).problems[0][0]
+    assert wide.next_commands(MAP["map"], {}) == {}

@@ -59,3 +59,14 @@ def test_arrays_of_images_are_left_alone():
 def test_unnamed_rows_for_a_frame_are_refused():
     with pytest.raises(DataError, match="ndarray"):
         Preparation.from_table(FRAME, "price").inputs(np.zeros((2, 2)))
+
+
+def test_training_rows_are_inside_their_own_range_and_odd_values_are_counted():
+    x = np.random.default_rng(0).normal(size=(50, 3))
+    arrays = Preparation.from_arrays(x, x[:, 0], "regression")
+    assert not arrays.num_outside(arrays.encode(x).x).any()  # also when 64 bits have become 32
+    preparation = Preparation.from_table(FRAME.fillna({"size (m, wide)": 3.0}), "price")
+    odd = pd.DataFrame({"size (m, wide)": [np.nan, 2.0], "colour": ["red", "mauve"]})
+    encoded = preparation.encode(odd)
+    assert encoded.filled == {"size (m, wide)": 1} and encoded.unseen == {"colour": ("mauve",)}
+    np.testing.assert_array_equal(encoded.num_unseen, [0, 1])

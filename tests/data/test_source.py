@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from posteria.data.source import read_source
+from posteria.data.source import read_more, read_source
 from posteria.errors import DataError, SettingError
 
 
@@ -46,3 +46,23 @@ def test_what_cannot_be_read_says_so(tmp_path):
     (tmp_path / "t.xlsx").write_text("")
     with pytest.raises(DataError, match=r"ends in '\.xlsx'"):
         read_source(str(tmp_path / "t.xlsx"))
+
+
+def test_further_rows_may_be_few_and_of_one_value(tmp_path):
+    frame = pd.DataFrame({"a": np.arange(6.0), "id": np.arange(6) * 1.5, "kind": list("uvuvuv")})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    frame[2:3].to_csv(tmp_path / "one.csv", index=False)
+    source = read_source(str(tmp_path / "t.csv"), "kind", ignore=["id"])
+    assert list(source.frame.columns) == ["a", "kind"]
+    assert read_more(str(tmp_path / "one.csv"), source).num_rows == 1
+    with pytest.raises(DataError, match=r"lack the columns \['a'\]"):
+        read_more(frame[["kind"]], source)
+    with pytest.raises(SettingError, match="number"):
+        read_source(str(tmp_path / "t.csv"), "kind", ignore=["number"])
+    np.savez(tmp_path / "t.npz", x=np.ones((4, 2)), y=np.array([3, 5, 3, 5]))
+    np.savez(tmp_path / "one.npz", x=np.ones((1, 2)), y=np.array([5]))
+    np.savez(tmp_path / "new.npz", x=np.ones((1, 2)), y=np.array([7]))
+    source = read_source(str(tmp_path / "t.npz"))
+    np.testing.assert_array_equal(read_more(tmp_path / "one.npz", source).y, [1])  # not 0, the only one there
+    with pytest.raises(DataError, match="'7'"):
+        read_more(tmp_path / "new.npz", source)

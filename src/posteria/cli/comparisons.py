@@ -1,6 +1,7 @@
 """`posteria compare`: which method can be trusted on this data, and what does it cost?"""
 
 import shlex
+import shutil
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -8,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from posteria.cli.app import Json, Quiet, app
-from posteria.cli.fits import INTERRUPTED, Kind, NetworkText, PriorStd, Target
+from posteria.cli.fits import INTERRUPTED, Ignore, Kind, NetworkText, PriorStd, Target
 from posteria.cli.printing import print_json, say
 
 OUT = "report"
@@ -44,6 +45,7 @@ def compare(
     ] = None,
     time: Annotated[str | None, typer.Option(help="Test on the last rows by this column.", show_default=False)] = None,
     test: Annotated[str | None, typer.Option(help="A CSV of test rows.", show_default=False)] = None,
+    ignore: Ignore = None,
     budget: Annotated[
         float | None,
         typer.Option(help="Gradient evaluations for each method; its own defaults otherwise.", show_default=False),
@@ -59,6 +61,7 @@ def compare(
 ) -> None:
     """Fit many methods, grade each against HMC, and write a report; without DATA, a tour."""
     from posteria.comparison.plan import plan
+    from posteria.comparison.tables import WIDTH
     from posteria.comparison.tour import tour
     from posteria.inference.layout import use_cores
     from posteria.models.priors import Normal
@@ -85,11 +88,12 @@ def compare(
             group=group,
             time=time,
             test=test,
+            ignore=ignore or (),
             budget=budget,
             tune=tune,
             minutes=10.0 if minutes is None else minutes,
         )
-    say(planned.text, quiet)
+    say(f"{planned.text}\nreport, rewritten after each row: {out / 'index.html'}", quiet)
     command = " ".join(["posteria", *map(shlex.quote, sys.argv[1:])])
     try:
         comparison = planned.run(
@@ -105,7 +109,7 @@ def compare(
     if as_json:
         print_json(comparison.results)
     else:
-        typer.echo(comparison.table())
+        typer.echo(comparison.table(shutil.get_terminal_size((WIDTH, 0)).columns if sys.stdout.isatty() else WIDTH))
         for problem in comparison.results["problems"]:
             typer.echo(problem["title"])
             for answer in problem["answers"].values():
@@ -118,10 +122,14 @@ def _rewrite(out: Path, comparison: Any, quiet: bool) -> None:
     from posteria import report
 
     report.write(out)
-    if comparison.running is None or quiet:
+    if comparison.just_done is None or quiet:
         return
-    problem, entry = comparison.running
-    done = [key for key in comparison.records if key[:2] == (problem, entry)]
-    if done:
-        record = comparison.records[done[-1]]
-        say(f"  {problem} / {entry}: {record.status}" + (f" ({record.reason})" if record.reason else ""))
+    name, row, seed = comparison.just_done
+    record = comparison.records[comparison.just_done]
+    seeds = next(len(problem.folds) for problem, _ in comparison.problems if problem.name == name)
+    told = f"  {name} / {row}" + (f", split {seed}" if seeds > 1 else "") + f": {record.status}"
+    if record.reason:
+        told += f" ({record.reason})"
+    if record.status != "failed":
+        told += f", NLL {record.scores['nll']:.3g}"
+    say(told)

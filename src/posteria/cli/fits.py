@@ -25,7 +25,15 @@ Target = Annotated[str | None, typer.Option(help="The column to predict (of a CS
 Kind = Annotated[
     str | None, typer.Option(help="regression or classes; guessed from the target otherwise.", show_default=False)
 ]
-NetworkText = Annotated[str, typer.Option(help="mlp:50,50, lenet5, ..., or mypkg.nets:build of your own.")]
+NetworkText = Annotated[
+    str,
+    typer.Option(
+        help="mlp:50,50, lenet5, ..., or mypkg.nets:build of your own (a network, or a function of `outputs`)."
+    ),
+]
+Ignore = Annotated[
+    list[str] | None, typer.Option(help="A column (of a CSV) that is no input; may be given again.", show_default=False)
+]
 PriorStd = Annotated[
     float | None,
     typer.Option(help="A Normal prior of this std on every weight; scaled by fan-in otherwise.", show_default=False),
@@ -41,6 +49,7 @@ def fit(
     prior_std: PriorStd = None,
     temperature: Annotated[float, typer.Option(help="Below 1: a cold posterior.")] = 1.0,
     kind: Kind = None,
+    ignore: Ignore = None,
     seed: Annotated[int, typer.Option(help="Of all randomness.")] = 0,
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="A setting of the method, as num_draws=200.", show_default=False)
@@ -61,7 +70,7 @@ def fit(
     from posteria.models.priors import Normal
     from posteria.models.tabular import model_for
 
-    source = read_source(data, target, kind)
+    source = read_source(data, target, kind, ignore or ())
     chosen = build_method(method, settings or [])
     use_cores()
     preparation, (x, y) = source.prepare()
@@ -73,7 +82,7 @@ def fit(
         say(f"column {name!r} is left out: {reason}", quiet)
     attached = {
         "preparation": preparation.to_json(),
-        "source": {"data": data, "target": target, "kind": kind, "network": network},
+        "source": {"data": data, "target": target, "kind": kind, "ignore": ignore or [], "network": network},
     }
     try:
         posterior = runs.fit(
@@ -116,7 +125,7 @@ def resume(
     use_cores()
     preparation = preparation_of(attached, folder)
     origin = attached["source"]
-    source = read_source(data or origin["data"], origin["target"], origin["kind"])
+    source = read_source(data or origin["data"], origin["target"], origin["kind"], origin.get("ignore", ()))
     x, y = source.part(preparation)
     is_own = manifest["model"]["network"] is None
     network = nn.parse(origin["network"], preparation.num_outputs) if is_own else None

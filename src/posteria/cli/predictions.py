@@ -39,10 +39,12 @@ def predict(
     encoded = preparation.encode(rows)
     for column, values in encoded.unseen.items():
         shown = ", ".join(map(repr, values[:VALUES_SHOWN]))
-        say(f"{column}: {shown} not seen in the fit; taken as none of its values", quiet)
+        say(f"{column}: {shown} not seen in the fit, or rarely; taken as none of its values", quiet)
+    for column, count in encoded.filled.items():
+        say(f"{column}: {count:,} missing, as never in the fit; taken as its median", quiet)
     if encoded.ignored:
         say(f"columns not used: {', '.join(encoded.ignored)}", quiet)
-    outside = preparation.num_outside(encoded.x)
+    outside = preparation.num_outside(encoded.x) + encoded.num_unseen
     if outside.any():
         say(f"{(outside > 0).sum():,} of {len(outside):,} rows lie outside the range of the training rows", quiet)
     predictive = in_units(posterior.predict(preparation.standardised(encoded.x), draws), preparation.y)

@@ -6,29 +6,49 @@ from typing import Any
 
 from posteria.errors import SettingError
 
+METHODS = ("method", "map")  # settings that are themselves methods: of an ensemble, a subspace, Laplace
+
 
 def build_method(name: str, pairs: list[str]) -> Any:
-    """The method with its settings; an unknown one is refused with the list of those there are."""
+    """The method with its settings (`method.num_epochs=30` is one of the method inside it); an unknown one is refused
+    with the list of those there are."""
     from posteria.inference import registry
 
-    method = registry.as_method(name)
-    known = {field.name for field in dataclasses.fields(method)}
-    settings = {}
+    wanted: dict = {}  # by name, "" for the value itself
     for pair in pairs:
-        setting, equals, text = pair.partition("=")
-        setting = setting.strip().replace("-", "_")
+        path, equals, text = pair.partition("=")
         if not equals:
             raise SettingError(f"--set {pair}", "--set name=value", "write --set num_draws=200")
+        node = wanted
+        for part in path.strip().replace("-", "_").split("."):
+            node = node.setdefault(part, {})
+        node[""] = text.strip()
+    return _changed(registry.as_method(name), wanted)
+
+
+def _changed(method: Any, wanted: dict) -> Any:
+    """All settings at once, since some are only right together."""
+    from posteria.inference import registry
+
+    known = {field.name for field in dataclasses.fields(method)}
+    settings = {}
+    for setting, node in wanted.items():
         if setting not in known:
+            name = registry.kebab(type(method).__name__)
             raise SettingError(f"{name} has no setting {setting!r}", f"one of {sorted(known)}", "check its spelling")
-        settings[setting] = _value(setting, text.strip())
+        value = _value(setting, node[""]) if "" in node else getattr(method, setting)
+        if inner := {name: part for name, part in node.items() if name}:
+            if not dataclasses.is_dataclass(value):
+                raise SettingError(f"{setting} is {value!r}", "a method with settings", f"first --set {setting}=map")
+            value = _changed(value, inner)
+        settings[setting] = value
     return dataclasses.replace(method, **settings)
 
 
 def _value(setting: str, text: str) -> Any:
     from posteria.inference import registry
 
-    if setting == "method":  # of an ensemble or a subspace
+    if setting in METHODS and text.lower() != "none":
         return registry.as_method(text)
     try:
         return ast.literal_eval(text)

@@ -9,8 +9,6 @@ from posteria import __version__
 from posteria.comparison import grades, results, words
 from posteria.comparison.entries import Entry
 from posteria.comparison.problems import Problem
-from posteria.errors import SettingError
-from posteria.inference import registry
 from posteria.posteriors.saving import versions
 
 if TYPE_CHECKING:
@@ -56,7 +54,7 @@ def _problem(comparison: "Comparison", problem: Problem, entries: list[Entry]) -
     }
     _compare_with_best(found, problem)
     found["answers"] = words.answers(found)
-    found["next"] = _next(found, problem)
+    found["next"] = _next(found, problem, entries)
     return found
 
 
@@ -77,7 +75,7 @@ def _row(
         for fold, record in zip(problem.folds, records)
         if comparison.settings.out is not None and entry.method is not None and record and record.status != "failed"
     ]
-    tuned = [record.tuned for record in records if record is not None and record.tuned]
+    fitted = [record.settings for record in records if record is not None and record.settings is not None]
     return {
         "name": entry.name,
         "label": entry.label,
@@ -87,7 +85,7 @@ def _row(
         "reason": reason,
         "labels": entry.labels,
         "about": entry.about,
-        "settings": tuned[0] if tuned else entry.settings,
+        "settings": fitted[0] if fitted else entry.settings,
         "scores": scores,
         "versus_best": {},
         "runs": runs,
@@ -196,20 +194,12 @@ def _difference(differences: np.ndarray, overlap: float) -> dict:
     return {"difference": mean, "se": se, "indistinguishable": abs(mean) <= critical * se}
 
 
-def _next(found: dict, problem: Problem) -> dict:
-    """The commands that fit and use the recommended method, with the settings that are not its defaults."""
+def _next(found: dict, problem: Problem, entries: list[Entry]) -> dict:
+    """The commands that fit and use the recommended method as it was fitted here."""
     name = words.recommended(found)
     row = next((row for row in found["rows"] if row["name"] == name), None)
-    if row is None:
+    entry = next((entry for entry in entries if entry.name == name), None)
+    if row is None or entry is None:
         return {}
-    method = row["name"].removesuffix("-reference")
-    try:
-        defaults = registry.to_json(registry.get(method)())["settings"]
-    except (SettingError, TypeError):
-        defaults = row["settings"]
-    changed = "".join(
-        f" --set {key}={value}"
-        for key, value in row["settings"].items()
-        if value != defaults.get(key, value) and not isinstance(value, dict)
-    )
-    return problem.next_commands(method, changed)
+    minutes = problem.setting["minutes"] if row["status"] == "cut short" else None
+    return problem.next_commands(entry.method, row["settings"], minutes)

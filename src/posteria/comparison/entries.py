@@ -14,9 +14,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from posteria.comparison import baselines
+from posteria.data.formats import read_all_npz
 from posteria.errors import DataError, SettingError
 from posteria.inference import registry
 from posteria.inference.map import MAP
@@ -91,8 +90,7 @@ def _reference(reference: Any, taken: set[str]) -> Entry:
     if isinstance(reference, str | Path) and str(reference).endswith(".npz"):
         if not Path(reference).is_file():
             raise DataError(f"no file {reference}", "an npz of predictions", "check the path")
-        with np.load(reference, allow_pickle=False) as file:
-            arrays = {key: file[key] for key in file.files}
+        arrays = read_all_npz(Path(reference))
         return Entry(
             _unique("given-reference", taken), f"{Path(reference).name} (reference)", "reference", arrays=arrays
         )

@@ -207,7 +207,7 @@ def columns(
         found.append(column("w1", "W1", "truth", about, unit=unit))
     if has_evidence:
         about = "log p(training data | model) by the method's own approximation: larger for a better model, in nats"
-        found.append(column("log_evidence", "log evidence", "quality", about, better="neither", digits=1))
+        found.append(column("log_evidence", "log evidence", "quality", about, better="neither", digits=1, minor=True))
     return [*found, *COSTS]
 
 
@@ -216,7 +216,15 @@ COSTS = [
         "gradients", "gradients", "cost", "gradient evaluations, tuning included (of batches, if in batches)", digits=0
     ),
     column("seconds", "seconds", "cost", "wall-clock time of the fit, with tuning and compiling", unit="s", digits=1),
-    column("megabytes", "stored MB", "cost", "size of the stored posterior, not of memory in use", unit="MB", digits=2),
+    column(
+        "megabytes",
+        "stored MB",
+        "cost",
+        "size of the stored posterior, not of memory in use",
+        unit="MB",
+        digits=2,
+        minor=True,
+    ),
     column("draws", "draws", "cost", "draws of the weights that are kept", digits=0),
     column("ms_row", "ms a row", "cost", "milliseconds to predict one row", unit="ms", digits=2),
 ]

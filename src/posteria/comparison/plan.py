@@ -1,26 +1,25 @@
 """What was understood of the user's data and what will be done with it: said before anything is fitted."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from shlex import quote
 from typing import Any
 
 import numpy as np
 
 from posteria import tree
-from posteria.comparison import foreign, splits
+from posteria.comparison import foreign, spelling, splits
 from posteria.comparison.api import describe_setting
 from posteria.comparison.entries import Entry, as_entries, expected_gradients
 from posteria.comparison.problems import Curve, Fold, Problem, describe, extremes
 from posteria.comparison.runner import Comparison, Settings, run
 from posteria.data.arrays import is_frame, num_rows, rows
 from posteria.data.encode import Category
-from posteria.data.source import Source, read_source
+from posteria.data.source import Source, read_more, read_source, source_of_frame
 from posteria.data.splits import Split
 from posteria.data.table import from_frame
-from posteria.errors import DataError, SettingError
+from posteria.errors import SettingError
 from posteria.models.tabular import model_for
 from posteria.models.target import Target
 
@@ -75,19 +74,22 @@ def plan(
     group: str | None = None,
     time: str | None = None,
     test: Any = None,
+    ignore: Sequence[str] = (),
     budget: float | None = None,
     tune: bool = False,
     minutes: float | None = 10.0,
 ) -> Plan:
     """A comparison on `data`: the path of a CSV (or a frame) with its `target`, of an npz, or a data set's name.
 
-    An npz holds x and y. `test` is a file (or frame) of test rows. All else is as in `compare`; data are encoded and
-    standardised by their training rows.
+    An npz holds x and y. `test` is a file (or frame) of test rows; columns to `ignore` are no inputs. All else is as in
+    `compare`; data are encoded and standardised by their training rows.
     """
     numbers = splits.seeds_of(seeds)
-    source = _source(data, target, kind)
-    source, parts, how = _split(source, numbers, split, group, time, test, kind)
+    source = _source(data, target, kind, ignore)
+    source, parts, how = _split(source, numbers, split, group, time, test)
     folds = tuple(_fold(seed, source, part) for seed, part in zip(numbers, parts))
+    if test is not None:  # numbered as in their own file
+        folds = tuple(replace(fold, test_rows=np.arange(len(fold.y_test))) for fold in folds)
     facts = _facts(source, folds)
     if group or time:
         facts["notes"].append(f"column {group or time!r} splits the rows and is no input")
@@ -98,40 +100,41 @@ def plan(
     Target(model, folds[0].train)  # refuses what cannot be fitted, and says why
     entries = as_entries(methods, baselines, reference)
     setting = describe_setting(model, how, numbers, budget, tune, entries, minutes)
-    spelled = {"data": str(data) if isinstance(data, str | Path) else "DATA", "target": target, "kind": kind}
-    spelled["network"] = network if isinstance(network, str) else "NETWORK"
+    spelled = {
+        "data": str(data) if isinstance(data, str | Path) else "DATA",
+        "target": target,
+        "kind": kind,
+        "ignore": [*ignore, *filter(None, (group, time))],
+        "network": network if isinstance(network, str) else "NETWORK",
+    }
+    commands = spelling.commands(spelled, prior, temperature) if likelihood is None else spelling.no_commands
     title = f"{source.name}: {target}" if target else source.name
-    problem = Problem(
-        source.name, title, model, folds, facts, setting, _curve(folds[0]), _commands(spelled), {"source": spelled}
-    )
+    problem = Problem(source.name, title, model, folds, facts, setting, _curve(folds[0]), commands, {"source": spelled})
     return Plan([(problem, entries)], _text(problem, entries, budget, minutes), budget, tune, minutes)
 
 
 # ---- data
 
 
-def _source(data: Any, target: str | None, kind: str | None) -> Source:
-    if not is_frame(data):
-        return read_source(str(data), target, kind)
-    if target is None:
-        raise SettingError("no target", f"one of the columns {list(map(str, data.columns))}", "name it: target=")
-    table = from_frame(data, target, kind)
-    return Source("data", table.kind, target, table.class_names, data)
+def _source(data: Any, target: str | None, kind: str | None, ignore: Sequence[str]) -> Source:
+    if is_frame(data):
+        return source_of_frame(data, target, kind, ignore)
+    return read_source(str(data), target, kind, ignore)
 
 
 def _split(
-    source: Source, seeds: list[int], split: str, group: str | None, time: str | None, test: Any, kind: str | None
+    source: Source, seeds: list[int], split: str, group: str | None, time: str | None, test: Any
 ) -> tuple[Source, list[Split], str]:
     """The rows (with given test rows behind them, without a column that only splits), a split a seed, and how."""
     ways = [name for name, way in {"group": group, "time": time, "test": test}.items() if way is not None]
     if len(ways) > 1 or (ways and split != "random"):
         raise SettingError(f"{' and '.join([*ways, split])}", "one way to split the rows", "leave the others out")
     if test is not None:
-        return _with_test_rows(source, _source(test, source.target or None, kind), seeds)
+        return _with_test_rows(source, read_more(test, source), seeds)
     if source.frame is None:
         if ways:
             raise SettingError(f"a split by {ways[0]}", "a CSV for that", "leave it out")
-        if source.name == "mnist":
+        if source.is_named and source.name == "mnist":
             train = np.arange(source.num_rows - MNIST_TEST)
             return source, [(train, train[-1] + 1 + np.arange(MNIST_TEST))] * len(seeds), "given test rows"
     elif group is not None:
@@ -148,14 +151,9 @@ def _with_test_rows(source: Source, other: Source, seeds: list[int]) -> tuple[So
 
     first = source.num_rows
     if source.frame is None or other.frame is None:
-        if source.class_names != other.class_names:
-            raise DataError(f"test rows with the classes {other.class_names}", f"{source.class_names}")
         joined = replace(source, x=np.concatenate([source.x, other.x]), y=np.concatenate([source.y, other.y]))
     else:
-        columns = list(source.frame.columns)
-        if missing := [str(column) for column in columns if column not in other.frame.columns]:
-            raise DataError(f"the test rows lack the columns {missing}", "the columns of the training rows", "add them")
-        frame = pd.concat([source.frame, other.frame[columns]], ignore_index=True)
+        frame = pd.concat([source.frame, other.frame], ignore_index=True)
         joined = replace(source, frame=frame, class_names=from_frame(frame, source.target, source.kind).class_names)
     rows = (np.arange(first), np.arange(first, joined.num_rows))
     return joined, [rows] * len(seeds), "given test rows"
@@ -168,11 +166,11 @@ def _fold(seed: int, source: Source, split: Split) -> Fold:
         preparation = replace(preparation, class_names=source.class_names)
     (x_train, y_train), (x_test, y_test) = (source.part(preparation, rows) for rows in split)
     out = {}
-    if source.frame is None:
+    if source.is_named:
         out = {name: preparation.inputs(x) for name, x in foreign.partners(source.name, source.x[test]).items()}
     far = {} if out else extremes(x_train, x_test)
     own_train, own_test = (_own(source, rows, y) for rows, y in ((train, y_train), (test, y_test)))
-    return Fold(seed, (x_train, y_train), own_train, x_test, own_test, preparation.y, far, out, preparation)
+    return Fold(seed, (x_train, y_train), own_train, x_test, own_test, preparation.y, far, out, preparation, test)
 
 
 def _own(source: Source, rows: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -220,12 +218,14 @@ def _text(problem: Problem, entries: list[Entry], budget: float | None, minutes:
     columns = f"{data['columns']} columns" + (f" ({data['categorical']} categorical)" if data["categorical"] else "")
     what = "regression" if data["kind"] == "regression" else f"{len(data['class_names'])} classes"
     split = setting["split"].split(",")[0]
-    split += " split" if "split" not in split and "rows" not in split else ""
+    if "split" not in split and "rows" not in split:  # "random", "group by who"
+        split = split.replace(" by ", " split by ") if " by " in split else f"{split} split"
     seeds = len(setting["seeds"])
     methods = [entry for entry in entries if entry.role == "method"]
     baselines = [entry for entry in entries if entry.role == "baseline"]
     noise = ", noise inferred" if "infer" in setting["likelihood"] else ""
-    doing = f"{len(methods)} methods" + (f" and {len(baselines)} baselines" if baselines else "")
+    doing = f"{len(methods)} method{'s' if len(methods) != 1 else ''}"
+    doing += f" and {len(baselines)} baselines" if baselines else ""
     doing += f" on {seeds} splits" if seeds > 1 else ""
     doing += f", {budget:,.0f} gradients each" if budget else ""
     duration = _duration(estimate(problem, entries, budget))
@@ -252,15 +252,3 @@ def estimate(problem: Problem, entries: list[Entry], budget: float | None) -> fl
 
 def _duration(seconds: float) -> str:
     return f"{math.ceil(seconds / 60)} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
-
-
-def _commands(spelled: dict) -> Callable[[str, str], dict]:
-    def commands(method: str, changed: str) -> dict:
-        chosen = f" --target {quote(spelled['target'])}" if spelled["target"] else ""
-        fit = f"posteria fit {quote(spelled['data'])}{chosen} --method {method} --network {spelled['network']}"
-        return {
-            "fit": f"{fit} --seed 0{changed} --out runs/{method}",
-            "predict": f"posteria predict runs/{method} new.csv --interval 0.9 -o predictions.csv",
-        }
-
-    return commands

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from posteria.comparison.spelling import no_commands
 from posteria.data.arrays import num_rows, rows
 from posteria.data.preparation import Preparation
 from posteria.data.standardise import Standardiser
@@ -30,6 +31,7 @@ class Fold:
     far: dict[str, np.ndarray] = field(default_factory=dict)  # test rows out of distribution, as masks by name
     out: dict[str, Any] = field(default_factory=dict)  # further inputs out of distribution, by name
     preparation: Preparation | None = None
+    test_rows: np.ndarray | None = None  # their numbers in the file they came from, the first is 0
 
     def predict(self, posterior: Any, x: Any) -> Any:
         """A posterior's (or a baseline's) prediction in the data's own units."""
@@ -59,7 +61,7 @@ class Problem:
     data: dict  # of results.json
     setting: dict  # likewise
     curve: Curve | None = None
-    next_commands: Callable[[str, str], dict] = lambda method, changed: {}  # (method, " --set ...") -> fit and predict
+    next_commands: Callable[..., dict] = no_commands
     source: dict = field(default_factory=dict)  # JSON that travels with every run: how the command line reads the data
 
     @property

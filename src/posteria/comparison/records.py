@@ -27,7 +27,8 @@ class Record:
     texts: dict[str, str] = field(default_factory=dict)
     ceiling: dict[str, float] = field(default_factory=dict)
     convergence: dict | None = None  # of a reference
-    tuned: dict | None = None
+    settings: dict | None = None  # of the method as it was fitted: to the budget, tuned
+    minutes: float | None = None  # that a reference had, where time ran out
     identity: str = ""
     summary: np.ndarray | None = None  # beside it, as .npy
 
@@ -40,8 +41,10 @@ def row_path(out: Path, problem: Problem, fold: Fold, entry: Entry, suffix: str)
     return out / "rows" / problem.name / f"{entry.name}-{fold.seed}{suffix}"
 
 
-def is_running(folder: Path) -> bool:
-    return store.read_manifest(folder)["status"] == "running"
+def run_status(folder: Path | None) -> str:
+    """Of a run: "running" (it was killed), "cut short" (by the clock), "complete", or "" where there is none."""
+    is_there = folder is not None and (folder / store.MANIFEST).is_file()
+    return store.read_manifest(folder)["status"] if is_there else ""  # type: ignore[arg-type]
 
 
 def identity_of(problem: Problem, fold: Fold, entry: Entry, budget: float | None, tune: bool) -> str:
@@ -49,6 +52,7 @@ def identity_of(problem: Problem, fold: Fold, entry: Entry, budget: float | None
     parts = {
         "model": model_to_json(Target(problem.model, (rows(fold.train[0], slice(0, 1)), None))),
         "method": entry.method and registry.to_json(entry.method),
+        "given": None if entry.arrays is None else store.fingerprint(entry.arrays),
         "data": fold.fingerprint,
         "budget": budget if entry.role == "method" else None,
         "tune": tune if entry.role == "method" else None,

@@ -29,6 +29,7 @@ text "inf".
 
 Beside it, for pictures, `pictures/<problem>/<row>.npz`, of the first seed and in the data's own units. n are test rows:
 
+    both        row: (n,) numbers of the test rows in their file, where they came from one; the first is 0
     regression  y, mean, std, epistemic (a variance; 0 where the row has none), pit: (n,);
                 lower, upper: (4, n), at LEVELS
     classes     y: (n,) labels; probs: (n, class); entropy, mutual_information: (n,);

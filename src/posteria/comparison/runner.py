@@ -58,6 +58,7 @@ class Comparison:
         self.posteriors: dict[str, dict[str, list]] = {problem.name: {} for problem, _ in problems}
         self.pictures: dict[tuple[str, str], dict[str, np.ndarray]] = {}
         self.running: tuple[str, str] | None = None
+        self.just_done: tuple[str, str, int] | None = None  # a row on a split, while its end is told
         self.is_complete = False
         self.created = ""
 
@@ -65,9 +66,9 @@ class Comparison:
     def results(self) -> dict:
         return assemble.results_of(self)
 
-    def table(self) -> str:
-        """The table as text, one part a problem."""
-        return tables.as_text(self.results)
+    def table(self, width: int = tables.WIDTH) -> str:
+        """The table as text, one part a problem; columns that do not fit beside each other stand below."""
+        return tables.as_text(self.results, width)
 
     def __repr__(self) -> str:
         answers = [answer["text"] for part in self.results["problems"] for answer in part["answers"].values()]
@@ -80,7 +81,16 @@ class Comparison:
 def run(problems: list[tuple[Problem, list[Entry]]], settings: Settings) -> Comparison:
     """Every row on every split: baselines and methods first, then the reference; a failure is a row with its reason."""
     comparison = Comparison(problems, settings)
-    comparison.created = _prepare_folder(settings)
+    if settings.out is None:
+        return _run(comparison)
+    _check_folder(settings, [problem.name for problem, _ in problems])
+    with store.locked(settings.out):
+        return _run(comparison)
+
+
+def _run(comparison: Comparison) -> Comparison:
+    problems = comparison.problems
+    comparison.created = _prepare_folder(comparison.settings)
     _recall(comparison)
     for problem, entries in problems:
         methods = [entry for entry in entries if entry.role != "reference"]
@@ -103,30 +113,48 @@ def _recall(comparison: Comparison) -> None:
             for fold in problem.folds:
                 identity = _identity(comparison, problem, fold, entry)
                 record = records.read(comparison.settings.out, problem, fold, entry, identity)
-                if record is not None:
+                if record is not None and not _has_more_time(record, comparison.settings.minutes):
                     comparison.records[problem.name, entry.name, fold.seed] = record
+
+
+def _has_more_time(record: Record, minutes: float | None) -> bool:
+    """A reference that the clock had ended is fitted anew when it may take longer."""
+    return record.status == "cut short" and (minutes is None or minutes > (record.minutes or 0.0))
 
 
 def _identity(comparison: Comparison, problem: Problem, fold: Fold, entry: Entry) -> str:
     return records.identity_of(problem, fold, entry, comparison.settings.budget, comparison.settings.tune)
 
 
-def _prepare_folder(settings: Settings) -> str:
-    now = time.strftime("%Y-%m-%dT%H:%M:%S%z")
-    if settings.out is None:
-        return now
+def _check_folder(settings: Settings, names: list[str]) -> None:
+    """Refuses a folder that holds anything but this comparison, before it is touched."""
+    assert settings.out is not None
     if settings.if_exists not in ("resume", "replace"):
         raise SettingError(f"if_exists is {settings.if_exists!r}", '"resume" or "replace"')
     is_old = (settings.out / results.FILE).is_file()
     is_used = settings.out.is_dir() and any(not path.name.startswith(".") for path in settings.out.iterdir())
     if not is_old and is_used:
         raise StoreError(f"{settings.out} is not empty", "a new folder, or one of a comparison", "choose another --out")
-    if is_old and settings.if_exists == "replace":
+    if is_old and settings.if_exists == "resume":
+        held = [problem["name"] for problem in results.read(settings.out)["problems"]]
+        if held != names:
+            raise StoreError(
+                f"{settings.out} holds a comparison on {', '.join(held)}",
+                f"a new folder for {', '.join(names)}",
+                "choose another folder (--out), or --replace that one",
+            )
+
+
+def _prepare_folder(settings: Settings) -> str:
+    """Ready to be written; when the comparison in it began."""
+    now = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+    if settings.out is None or not (settings.out / results.FILE).is_file():
+        return now
+    if settings.if_exists == "replace":
         for name in ("runs", "rows", "pictures"):
             shutil.rmtree(settings.out / name, ignore_errors=True)
-    elif is_old:
-        return results.read(settings.out)["created"]
-    return now
+        return now
+    return results.read(settings.out)["created"]
 
 
 def _update(comparison: Comparison) -> None:
@@ -152,8 +180,10 @@ def _one(comparison: Comparison, problem: Problem, fold: Fold, entry: Entry) -> 
     record.identity = _identity(comparison, problem, fold, entry)
     if record.status != "failed":
         records.write(comparison.settings.out, problem, fold, entry, record)
-    comparison.records[problem.name, entry.name, fold.seed] = record
+    comparison.just_done = (problem.name, entry.name, fold.seed)
+    comparison.records[comparison.just_done] = record
     _update(comparison)
+    comparison.just_done = None
 
 
 def _fit_and_grade(comparison: Comparison, problem: Problem, fold: Fold, entry: Entry) -> tuple[Record, Any]:
@@ -185,6 +215,8 @@ def grade_into(
         record.ceiling = grades.ceiling(posterior, fold, problem.kind)
     if fold is problem.folds[0]:
         picture = graded.picture | pictures.of_posterior(posterior, fold, problem.curve)
+        if fold.test_rows is not None:
+            picture["row"] = fold.test_rows
         comparison.pictures[problem.name, entry.name] = picture
         if comparison.settings.out is not None:
             results.write_picture(comparison.settings.out, problem.name, entry.name, picture)
@@ -199,24 +231,24 @@ def _fit(comparison: Comparison, problem: Problem, fold: Fold, entry: Entry) -> 
         if settings.tune:
             method, tuning = _tune(problem, fold, method)
     folder = None if settings.out is None else settings.out / run_path(problem, entry, fold)
-    was_cut = folder is not None and (folder / store.MANIFEST).is_file() and records.is_running(folder)
+    before = records.run_status(folder)
     posterior = fit(
         problem.model,
         fold.train,
         method,
         key=jax.random.fold_in(jax.random.key(fold.seed), FIT_STREAM),
         out=folder,
-        if_exists="resume",
+        if_exists="replace" if before == "cut short" else "resume",  # its warm-up may have been cut
         max_seconds=_seconds_left(comparison, problem, entry) if entry.role == "reference" else None,
         progress=settings.progress,
         attach=problem.source | ({} if fold.preparation is None else {"preparation": fold.preparation.to_json()}),
     )
     facts = posterior.facts
-    record = Record("done" if facts["is_whole"] else "cut short", "" if facts["is_whole"] else "time ran out")
-    if settings.tune and entry.role == "method":
-        record.tuned = registry.to_json(method)["settings"]
+    record = Record("done", settings=registry.to_json(method)["settings"])
+    if not facts["is_whole"]:
+        record.status, record.reason, record.minutes = "cut short", "time ran out", settings.minutes
     seconds = facts["seconds"] + tuning["seconds"]
-    if was_cut:
+    if before == "running":
         record.texts["seconds"] = f"> {seconds:.1f}"
     costs = costs_of(posterior)
     return posterior, record, costs | {"seconds": seconds, "gradients": costs["gradients"] + tuning["gradients"]}

@@ -8,6 +8,9 @@ from typing import Any
 from posteria.comparison import results
 from posteria.posteriors import store
 
+WIDTH = 160  # characters, where there is no terminal to ask
+GAP = 3  # between columns
+
 
 def cell(row: dict, column: dict) -> str:
     """A score as it is shown: "0.312 ± 0.010", a text, or a dash."""
@@ -27,43 +30,67 @@ def number(value: float, digits: int) -> str:
     return f"{value:,.{digits}f}"
 
 
-def as_text(found: dict, width: int | None = None) -> str:
-    """For a terminal or a file, without colours."""
+def as_text(found: dict, width: int = WIDTH) -> str:
+    """For a terminal or a file, without colours: no number is cut, whatever the width."""
     from rich.console import Console
 
     buffer = io.StringIO()
-    console = Console(file=buffer, width=width or 160, force_terminal=False)
+    console = Console(file=buffer, width=10_000, force_terminal=False)
     for problem in found["problems"]:
-        console.print(as_rich(problem))
-    return buffer.getvalue()
+        for shown in _tables(problem, width):
+            console.print(shown)
+    return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines()) + "\n"
 
 
-def as_rich(problem: dict) -> Any:
-    """One problem as a rich table, minor columns left out."""
+def _tables(problem: dict, width: int) -> list[Any]:
+    """One rich table, or several below each other so that each fits; minor columns left out."""
+    label_width = max(len(_label(row)) for row in problem["rows"])
+    parts: list[list[dict]] = [[]]
+    used = label_width
+    for column in problem["columns"]:
+        if column["minor"]:
+            continue
+        needed = GAP + max(len(text) for text in [column["title"], *(_shown(row, column) for row in problem["rows"])])
+        if parts[-1] and used + needed > width:
+            parts.append([])
+            used = label_width
+        parts[-1].append(column)
+        used += needed
+    shown = [_table(problem, part) for part in parts]
+    shown[0].title = problem["title"]
+    shown[-1].caption = "\n".join(_remarks(problem)) or None
+    return shown
+
+
+def _table(problem: dict, columns: list[dict]) -> Any:
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    columns = [column for column in problem["columns"] if not column["minor"]]
-    shown = Table(title=problem["title"], title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    shown = Table(title_justify="left", title_style="bold", caption_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     shown.add_column("", no_wrap=True)
     for column in columns:
-        shown.add_column(column["title"], justify="right")
+        shown.add_column(column["title"], justify="right", no_wrap=True)
     for row in problem["rows"]:
-        if row["status"] in ("failed", "waiting") or (row["status"] == "running" and _is_blank(row)):
-            what = f"failed: {row['reason']}" if row["status"] == "failed" else row["status"]
-            shown.add_row(Text(row["label"]), Text(what[:60], style="dim", overflow="ellipsis"))
-            continue
-        cells = [Text(cell(row, column), style="bold" if _is_best(row, column["key"]) else "") for column in columns]
-        shown.add_row(Text(row["label"] + (" *" if row["labels"] else "")), *cells)
-    if marked := {label for row in problem["rows"] for label in row["labels"]}:
-        shown.caption = "* " + "; ".join(sorted(marked))
-        shown.caption_justify = "left"
+        cells = [Text(_shown(row, column), "bold" if _is_best(row, column["key"]) else "") for column in columns]
+        shown.add_row(Text(_label(row)), *cells)
     return shown
 
 
-def _is_blank(row: dict) -> bool:
-    return all(score["value"] is None for score in row["scores"].values())
+def _label(row: dict) -> str:
+    """With what is to be known of it."""
+    states = {"failed": " (failed)", "waiting": " (waiting)", "running": " (running)", "cut short": " (cut short)"}
+    return row["label"] + (" *" if row["labels"] else "") + states.get(row["status"], "")
+
+
+def _shown(row: dict, column: dict) -> str:
+    return "" if row["status"] in ("failed", "waiting") else cell(row, column)
+
+
+def _remarks(problem: dict) -> list[str]:
+    marked = sorted({label for row in problem["rows"] for label in row["labels"]})
+    failed = [f"{row['label']} failed: {row['reason']}" for row in problem["rows"] if row["status"] == "failed"]
+    return [*(f"* {label}" for label in marked), *failed]
 
 
 def _is_best(row: dict, key: str) -> bool:
@@ -115,9 +142,9 @@ def as_latex(found: dict) -> str:
 
 
 def _tex(text: str) -> str:
-    for character in "&%$#_":
-        text = text.replace(character, "\\" + character)
-    return text
+    spelled = {character: "\\" + character for character in "&%$#_{}"}
+    spelled |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    return "".join(spelled.get(character, character) for character in text)
 
 
 def as_html(found: dict) -> str:

@@ -8,6 +8,7 @@ The network of the regressions is two layers of ten units with a prior twice as 
 have several modes, so that members of an ensemble disagree where there are no data.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -89,4 +90,4 @@ def _digits(methods: Any, reference: Any, minutes: float | None) -> tuple[Proble
     made = plan("digits", network="mlp:20", methods=methods, reference=reference or HMC(num_draws=150), seeds=1,
                 minutes=minutes, baselines=False)  # fmt: skip
     ((problem, entries),) = made.problems
-    return problem, entries
+    return replace(problem, title="Handwritten digits"), entries

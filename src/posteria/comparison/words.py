@@ -33,6 +33,10 @@ def _best(problem: dict) -> dict:
         text += f" ({cheapest['label']} {_cost(cheapest)})." if _seconds(cheapest) < _seconds(first) else "."
     else:
         text += f" All others are worse by more than chance on {len(problem['setting']['seeds'])} splits."
+    if first["role"] == "reference" and len(ranked) > 1:
+        others = [row for row in ranked if row["role"] == "method"]
+        text += " It was cut short by the clock." if first["status"] == "cut short" else ""
+        text += f" Next: {others[0]['label']}, NLL {_value(others[0], JUDGE)}; {_cost(others[0])}." if others else ""
     if first["role"] == "baseline":
         text += " No network is needed for that score on these data."
     return {"row": first["name"], "text": text}
@@ -47,11 +51,7 @@ def _closest(problem: dict) -> dict:
         return {"row": None, "text": "Closest to the posterior: not judged yet, the reference is still to come."}
     ranked = [row for row in _ranked(problem, key) if row["role"] == "method"]
     if not ranked:
-        why = "the reference failed" if reference["status"] == "failed" else "the reference has not converged"
-        return {
-            "row": None,
-            "text": f"Closest to the posterior: not judged, since {why}. {reference['verdict']}".strip(),
-        }
+        return {"row": None, "text": f"Closest to the posterior: not judged, since {_why_not(reference)}."}
     first = ranked[0]
     text = f"Closest to the posterior: {first['label']}, {name} {_value(first, key)} to the reference; {_cost(first)}."
     if key in reference["ceiling"]:
@@ -65,6 +65,17 @@ def _closest(problem: dict) -> dict:
     if close:
         text += f" Indistinguishable from it: {', '.join(close)}."
     return {"row": first["name"], "text": text}
+
+
+def _why_not(reference: dict) -> str:
+    if reference["status"] == "failed":
+        return f"the reference failed: {reference['verdict']}".rstrip(". ")
+    text = "the reference has not converged"
+    if reference["rhat_share"] is not None:
+        text += f" (R-hat is good for {reference['rhat_share']:.0%} of function values)"
+    if reference["status"] == "cut short":
+        text += "; run again with more minutes (--minutes), it alone is fitted anew"
+    return text
 
 
 def _ranked(problem: dict, key: str) -> list[dict]:

@@ -46,6 +46,8 @@ class Encoded:
     x: np.ndarray  # (n, feature) float64
     unseen: dict[str, tuple[str, ...]]  # values that were no level when fitted, by column
     ignored: tuple[str, ...]  # columns the encoder does not know
+    filled: dict[str, int]  # numbers that are missing where none was when fitted, by column
+    num_unseen: np.ndarray  # (n,) unseen values in each row
 
 
 @dataclass(frozen=True)
@@ -81,17 +83,22 @@ class Encoder:
                 f"this frame has {list(frame.columns)}",
             )
         known = {column.name for column in self.columns} | {name for name, _ in self.dropped}
-        blocks, unseen = [], {}
+        blocks, unseen, filled = [], {}, {}
+        num_unseen = np.zeros(len(frame), int)
         for column in self.columns:
             if isinstance(column, Number):
                 blocks.append(_encode_number(column, frame[column.name]))
+                if not column.has_indicator and (count := int(frame[column.name].isna().sum())):
+                    filled[column.name] = count
             else:
                 block, others = _encode_category(column, frame[column.name])
                 blocks.append(block)
+                if len(column.levels) < MAX_LEVELS:  # with more, a value may have been there and rare
+                    num_unseen += ~block.any(axis=1)
                 if others:
                     unseen[column.name] = others
         ignored = tuple(str(name) for name in frame.columns if name not in known)
-        return Encoded(np.concatenate(blocks, axis=1), unseen, ignored)
+        return Encoded(np.concatenate(blocks, axis=1), unseen, ignored, filled, num_unseen)
 
     def to_json(self) -> dict:
         columns = [{"type": type(column).__name__.lower(), **asdict(column)} for column in self.columns]

@@ -61,15 +61,20 @@ def read_cifar(path: Path) -> tuple[np.ndarray, np.ndarray]:
 
 def read_npz(path: Path, *names: str) -> tuple[np.ndarray, ...]:
     """Named arrays; nothing is unpickled."""
+    arrays = read_all_npz(path, names)
+    if len(arrays) < len(names):
+        with np.load(path, allow_pickle=False) as file:
+            raise _broken(path, f"holds the arrays {file.files}", f"{list(names)}")
+    return tuple(arrays[name] for name in names)
+
+
+def read_all_npz(path: Path, names: tuple[str, ...] | None = None) -> dict[str, np.ndarray]:
+    """Those of the named arrays that are there; all without `names`."""
     try:
-        with np.load(path, allow_pickle=False) as arrays:
-            listed = arrays.files
-            found = tuple(arrays[name] for name in names if name in listed)
-    except (ValueError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        with np.load(path, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files if names is None or name in names}
+    except (ValueError, TypeError, AttributeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise _broken(path, f"cannot be read as npz ({error})", "a complete npz file of numbers") from None
-    if len(found) < len(names):
-        raise _broken(path, f"holds the arrays {listed}", f"{list(names)}")
-    return found
 
 
 def read_matrix(path: Path) -> np.ndarray:

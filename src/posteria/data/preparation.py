@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from posteria.data.arrays import check_x, is_frame
+from posteria.data.arrays import check_x, is_frame, num_rows
 from posteria.data.encode import Encoded, Encoder
 from posteria.data.standardise import Standardiser
 from posteria.data.table import Table, from_frame
@@ -72,10 +72,11 @@ class Preparation:
     def encode(self, rows: Any) -> Encoded:
         """Rows as numbers in their own units, and what could not be carried over."""
         if self.encoder is None:
-            return Encoded(check_x(rows), {}, ())
+            x = check_x(rows)
+            return Encoded(x, {}, (), {}, np.zeros(num_rows(x), int))
         if not is_frame(rows):
             raise DataError(
-                f"rows are a {type(rows).__name__}", "a frame with named columns, as in the fit", "pass a pandas frame"
+                f"rows are a {type(rows).__name__}", "a CSV or a frame with named columns, as in the fit", "name them"
             )
         return self.encoder.encode(rows.drop(columns=self.target, errors="ignore"))
 
@@ -106,7 +107,8 @@ class Preparation:
         """How many features of each row of encoded x lie outside the range of the training rows: (n,)."""
         if not self.lowest.size:
             return np.zeros(len(x), int)
-        return ((x < self.lowest) | (x > self.highest)).sum(axis=1)
+        x, lowest, highest = (np.asarray(each, np.float32) for each in (x, self.lowest, self.highest))  # as arrays come
+        return ((x < lowest) | (x > highest)).sum(axis=1)
 
     def to_json(self) -> dict:
         return {

@@ -1,13 +1,14 @@
 """What a user names on the command line: a CSV with a target column, an .npz, or a data set."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from posteria.data import sets
-from posteria.data.arrays import check_same_length, num_rows
+from posteria.data.arrays import check_same_length, is_frame, num_rows
 from posteria.data.csv_file import read_frame
 from posteria.data.formats import read_npz
 from posteria.data.preparation import Preparation
@@ -31,6 +32,7 @@ class Source:
     frame: "pd.DataFrame | None"
     x: Any = None  # without a frame
     y: Any = None
+    is_named: bool = False  # a data set that is known here, not a file that happens to be called like it
 
     @property
     def num_rows(self) -> int:
@@ -52,42 +54,72 @@ class Source:
         return preparation.inputs(frame), preparation.targets(frame[self.target])
 
 
-def read_source(text: str, target: str | None = None, kind: str | None = None) -> Source:
-    """A CSV (by its ending, with `target`), an .npz with arrays x and y, or the name of a data set."""
+def read_source(text: str, target: str | None = None, kind: str | None = None, ignore: Sequence[str] = ()) -> Source:
+    """A CSV (by its ending, with `target`, without the columns to `ignore`), an .npz with arrays x and y, or the name
+    of a data set."""
     path = Path(text)
     if path.suffix.lower() in TABLES:
-        return _from_csv(path, target, kind)
+        return source_of_frame(read_frame(path), target, kind, ignore, path.stem)
+    if ignore:
+        raise SettingError(f"columns to ignore, {list(ignore)}, of {text!r}", "those of a CSV alone", "leave it out")
     if path.suffix.lower() == ".npz":
-        return _from_npz(path, kind)
+        x, y = _read_arrays(path)
+        kind = kind or ("classes" if y.dtype.kind in "iub" else "regression")
+        names = tuple(map(str, np.unique(y))) if kind == "classes" else ()
+        return Source(path.stem, kind, "", names, None, _floating(x), _targets(y, kind, names))
     if path.exists():
         raise DataError(f"{text} ends in {path.suffix!r}", f"one of {(*TABLES, '.npz')}", "save it as a CSV")
     if target is not None:
         raise SettingError(f"--target {target} for {text!r}", "a target only for a CSV", "leave it out, or name a file")
     dataset = sets.load(text)
-    x = dataset.x.astype(np.float64) if dataset.x.ndim == 2 else dataset.x
-    return Source(text, dataset.kind, "", dataset.class_names, None, x, dataset.y)
+    return Source(text, dataset.kind, "", dataset.class_names, None, dataset.x, dataset.y, is_named=True)
 
 
-def _from_csv(path: Path, target: str | None, kind: str | None) -> Source:
-    frame = read_frame(path)
+def source_of_frame(
+    frame: "pd.DataFrame", target: str | None, kind: str | None = None, ignore: Sequence[str] = (), name: str = "data"
+) -> Source:
+    """A table with a header; refused here, before anything is planned, if it cannot be learnt from."""
+    columns = list(map(str, frame.columns))
     if target is None:
-        raise SettingError(
-            f"{path} without a target", f"one of its columns: {list(frame.columns)}", "name it: --target COLUMN"
-        )
-    table = from_frame(frame, target, kind)  # refused here, before anything is planned
-    return Source(path.stem, table.kind, target, table.class_names, frame)
+        raise SettingError(f"{name} without a target", f"one of its columns: {columns}", "name it: --target COLUMN")
+    if unknown := [column for column in ignore if column not in columns or column == target]:
+        raise SettingError(f"columns to ignore, {unknown}", f"some of {[c for c in columns if c != target]}")
+    frame = frame.drop(columns=list(ignore))
+    table = from_frame(frame, target, kind)
+    return Source(name, table.kind, target, table.class_names, frame)
 
 
-def _from_npz(path: Path, kind: str | None) -> Source:
+def read_more(data: Any, source: Source) -> Source:
+    """Further rows of the same kind, from a file or a frame: so they may be few, and all of one value or class."""
+    if source.frame is None:
+        path = Path(str(data))
+        if path.suffix.lower() != ".npz":
+            raise DataError(f"{data} beside arrays", "an .npz file with arrays x and y")
+        x, y = _read_arrays(path)
+        return replace(source, x=_floating(x), y=_targets(y, source.kind, source.class_names))
+    frame = data if is_frame(data) else read_frame(data)
+    columns = list(source.frame.columns)
+    if missing := [str(column) for column in columns if column not in frame.columns]:
+        raise DataError(f"the test rows lack the columns {missing}", "the columns of the training rows", "add them")
+    return replace(source, frame=frame[columns])
+
+
+def _read_arrays(path: Path) -> tuple[np.ndarray, np.ndarray]:
     if not path.is_file():
         raise DataError(f"no file {path}", "an .npz file with arrays x and y", "check the path")
     x, y = read_npz(path, "x", "y")
     check_same_length(x, y)
-    kind = kind or ("classes" if y.dtype.kind in "iub" else "regression")
-    if kind == "classes":
-        names, y = np.unique(y, return_inverse=True)
-        return Source(path.stem, kind, "", tuple(map(str, names)), None, _floating(x), y.astype(np.int32))
-    return Source(path.stem, kind, "", (), None, _floating(x), y.astype(np.float64))
+    return x, y
+
+
+def _targets(y: np.ndarray, kind: str, names: tuple[str, ...]) -> np.ndarray:
+    """Numbers, or positions in `names`."""
+    if kind == "regression":
+        return y.astype(np.float64)
+    places = {name: place for place, name in enumerate(names)}
+    if unknown := sorted({str(label) for label in np.unique(y)} - set(places)):
+        raise DataError(f"y holds {unknown[:5]}", f"the classes {list(names)}")
+    return np.array([places[str(label)] for label in y], np.int32)
 
 
 def _floating(x: np.ndarray) -> np.ndarray:

@@ -174,6 +174,25 @@ def read_manifest(folder: Path) -> dict:
     return manifest
 
 
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold `folder` for this process: a second is refused. The system lets go of it at the end, also after a kill."""
+    try:
+        import fcntl
+    except ImportError:  # Windows has none
+        yield
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / ".lock", "a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StoreError(
+                f"{folder} is being written by another process", "one at a time", "wait for it, or take another folder"
+            ) from None
+        yield
+
+
 def claim(folder: Path, if_exists: str) -> None:
     """Make `folder` ready for a new run, or refuse."""
     if folder.exists() and not folder.is_dir():

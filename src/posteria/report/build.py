@@ -65,6 +65,7 @@ def _shown(one: Problem, facts: list[tuple[str, str]]) -> dict[str, Any]:
         "appendix": [section for section in sections if section["is_appendix"]],
         "looked_at": looked_at.label if looked_at else "",
         "remarkable": tables.remarkable_rows(one, looked_at) if looked_at else [],
+        "numbers_are_of_file": looked_at is not None and looked_at.has("row"),
         "recommended": recommended.label if recommended else "it",
         "next": one.facts["next"],
         "facts": facts,

@@ -118,15 +118,21 @@ def remarkable_rows(problem: Problem, row: Row) -> list[DataTable]:
     return []
 
 
+def _numbers(row: Row) -> np.ndarray:
+    """Of the held-out rows in their file, or among themselves."""
+    return row.arrays["row"] if row.has("row") else np.arange(len(row.arrays["y"]))
+
+
 def _remarkable_numbers(row: Row) -> list[DataTable]:
     y, mean, std = (row.arrays[name].ravel() for name in ("y", "mean", "std"))
     lower, upper = (row.arrays[name][LEVELS.index(0.9)] for name in ("lower", "upper"))
     error = mean - y
+    numbers = _numbers(row)
 
     def lines(chosen: np.ndarray) -> list[list[str]]:
         return [
             [
-                str(i + 1),
+                str(numbers[i] + 1),
                 words.number(y[i], 4),
                 words.number(mean[i], 4),
                 f"{words.number(lower[i], 3)} to {words.number(upper[i], 3)}",
@@ -146,11 +152,12 @@ def _remarkable_classes(problem: Problem, row: Row) -> list[DataTable]:
     y, probs, entropy = row.arrays["y"], row.arrays["probs"], row.arrays["entropy"]
     names = problem.data.get("class_names") or [str(k) for k in range(probs.shape[1])]
     of_truth = probs[np.arange(len(y)), y]
+    numbers = _numbers(row)
 
     def lines(chosen: np.ndarray) -> list[list[str]]:
         return [
             [
-                str(i + 1),
+                str(numbers[i] + 1),
                 str(names[y[i]]),
                 f"{names[probs[i].argmax()]} ({probs[i].max():.0%})",
                 f"{of_truth[i]:.0%}" if of_truth[i] >= 0.005 else "< 1%",
