@@ -27,6 +27,16 @@ def test_the_threshold_covers_by_its_rank():
     assert abs(covered - 0.9) < 4 * np.sqrt(0.09 / 20000)
 
 
+def test_the_rank_of_a_score_is_the_same_in_float32():
+    from posteria.posteriors.export import _threshold
+
+    for num in (9, 19, 39, 69, 99, 149, 199, 999):
+        scores = np.arange(1, num + 1)
+        for level in (0.5, 0.7, 0.8, 0.9):
+            wanted = round((num + 1) * level * 1e6) / 1e6
+            assert threshold(scores, level) == np.ceil(wanted) == _threshold(scores, np.float32(level))
+
+
 @pytest.mark.parametrize("level", [0.5, 0.9, 0.95])
 def test_intervals_cover_what_they_promise_where_the_posteriors_do_not(regression, level):
     posterior, x, y = regression

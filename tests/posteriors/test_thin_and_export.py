@@ -107,6 +107,8 @@ def test_an_export_of_a_calibrated_table_prepares_rows_as_the_fit_did(tmp_path):
     np.testing.assert_allclose(got["mean"], wanted.mean, rtol=1e-5)
     for name, bound in zip(("lower", "upper"), wanted.interval(0.8)):
         np.testing.assert_allclose(got[name], bound, rtol=1e-5)
+    as_array = {"x": np.array([[0.5, "u"], [-1.0, "w"], [2.0, ""], ["nan", "v"]], dtype=str)}  # in the fit's order
+    np.testing.assert_array_equal(predict_elsewhere(tmp_path / "artifact", as_array, tmp_path)["mean"], got["mean"])
     answer = subprocess.run(
         [sys.executable, tmp_path / "artifact" / "predict.py", "--time"], check=True, capture_output=True, text=True
     )

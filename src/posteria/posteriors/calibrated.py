@@ -20,6 +20,7 @@ LEVELS = (0.5, 0.8, 0.9, 0.95)  # at which coverage before and after is told
 MIDDLE = (0.16, 0.5, 0.84)  # quantiles that give each prediction its centre and its two half-widths
 LEAST_WIDTH = 1e-3  # of a half-width, in stds: counts may have none
 MAX_LOG_TEMPERATURE = 4.0
+ROUNDING = 1e-6  # of a level: 0.9 is not quite 0.9 in float32, and the rank of a score must not depend on it
 
 
 class CalibratedPosterior(Posterior):
@@ -146,7 +147,7 @@ def threshold(scores: np.ndarray, level: float) -> np.ndarray:
     """The score that a new row stays below with probability at least `level`: the (n + 1) level-th smallest."""
     if not 0 < level < 1:
         raise SettingError(f"level is {level}", "a number between 0 and 1", "0.9 is a 90 % interval")
-    rank = math.ceil((len(scores) + 1) * level)
+    rank = math.ceil((len(scores) + 1) * (level - ROUNDING))
     if rank > len(scores):
         raise SettingError(
             f"{len(scores)} calibration rows for a level of {level:g}",
@@ -207,4 +208,4 @@ def _cross(scores: np.ndarray, level: float) -> float:
 
 
 def _levels_for(num_rows: int) -> list[float]:
-    return [level for level in LEVELS if math.ceil((num_rows + 1) * level) <= num_rows]
+    return [level for level in LEVELS if math.ceil((num_rows + 1) * (level - ROUNDING)) <= num_rows]

@@ -11,7 +11,7 @@ import numpy as np
 from posteria.errors import SettingError
 from posteria.posteriors import predict, store
 from posteria.posteriors.base import Posterior, check_num_draws
-from posteria.posteriors.calibrated import LEAST_WIDTH, MIDDLE, CalibratedPosterior
+from posteria.posteriors.calibrated import LEAST_WIDTH, MIDDLE, ROUNDING, CalibratedPosterior
 
 PLATFORMS = ("cpu", "cuda", "tpu")
 FIXED_BATCH = 64
@@ -116,6 +116,6 @@ def _prediction(posterior: Any, num_draws: int) -> Any:
 
 def _threshold(scores: np.ndarray, level: jax.Array) -> jax.Array:
     """As `calibrated.threshold`; past what the calibration rows can promise, infinite."""
-    rank = jnp.ceil((len(scores) + 1) * level).astype(int)
+    rank = jnp.ceil((len(scores) + 1) * (level - ROUNDING)).astype(int)
     bounded = jnp.asarray(scores, jnp.float32)[jnp.minimum(rank, len(scores)) - 1]
     return jnp.where(rank > len(scores), jnp.inf, bounded)

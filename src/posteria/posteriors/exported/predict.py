@@ -48,7 +48,10 @@ class Predictor:
     def inputs(self, rows):
         """Rows as the network's x."""
         if self.about["columns"] is not None:
-            rows = np.concatenate([_encode(column, rows) for column in self.about["columns"]], axis=1)
+            columns = self.about["columns"]
+            if isinstance(rows, (list, tuple)) or (isinstance(rows, np.ndarray) and rows.dtype.names is None):
+                rows = _named(columns, np.asarray(rows))
+            rows = np.concatenate([_encode(column, rows) for column in columns], axis=1)
         x = np.asarray(rows)
         if self.about["x"] is not None:
             x = (np.asarray(x, np.float64) - self.about["x"]["mean"]) / self.about["x"]["std"]
@@ -65,6 +68,13 @@ class Predictor:
 
 def load(folder):
     return Predictor(folder)
+
+
+def _named(columns, array):
+    """The columns of an array, in the order of the fit."""
+    if array.ndim != 2 or array.shape[1] != len(columns):
+        raise ValueError(f"rows of shape {array.shape}, wanted (rows, {len(columns)}) or named columns")
+    return {column["name"]: array[:, i] for i, column in enumerate(columns)}
 
 
 def _encode(column, rows):
