@@ -11,7 +11,7 @@ from posteria import tree
 from posteria.posteriors.rank_one import matrix_shape
 from posteria.random import fast_normal
 from posteria.testing.statistics import LEAST_P_VALUE, moments_p_value
-from posteria.trace.local import EACH_DATUM, FLIPOUT, LOCAL, SHARED, noisy, treatments
+from posteria.trace.local import BIAS, EACH_DATUM, FLIPOUT, LOCAL, SHARED, noisy, treatments
 
 NUM_DRAWS = 4000
 
@@ -88,7 +88,7 @@ def test_what_is_done_with_each_leaf():
     how = treatments(apply, means, tokens, "local")
     assert how["out/kernel"] == LOCAL
     assert how["attention/query/kernel"] == how["attention/out/kernel"] == FLIPOUT
-    assert how["norm/scale"] == how["out/bias"] == EACH_DATUM
+    assert how["norm/scale"] == EACH_DATUM and how["out/bias"] == BIAS
     assert how["embed/embedding"] == SHARED
     assert {how[path] for path in how if path.startswith("recurrent") and path.endswith("kernel")} == {SHARED}
     outputs = jax.jit(noisy(apply, "local"))(means, stds, np.zeros((3, 5), np.int32), jax.random.key(0))

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax.scipy.linalg import solve_triangular
 
 from posteria import tree
-from posteria.models.densities import LOG_2PI
+from posteria.models.densities import LOG_2PI, softplus
 from posteria.models.densities import normal as normal_density
 from posteria.models.target import Target
 from posteria.posteriors import gaussian
@@ -17,20 +17,7 @@ from posteria.random import fast_normal
 ENTROPY_OF_UNIT = 0.5 * (LOG_2PI + 1.0)  # of N(0, 1)
 
 Phi = Any
-
-
-@jax.custom_jvp
-def softplus(value: jax.Array) -> jax.Array:
-    """log(1 + exp(value)), small values included, by what a CPU does fast; for standard deviations (value < 80)."""
-    e = jnp.exp(value)
-    series = e * (1 - e * (1 / 2 - e * (1 / 3 - e / 4)))  # where 1 + e would round
-    return jnp.where(e < 0.03, series, jnp.log(1 + e))
-
-
-@softplus.defjvp
-def _softplus_jvp(primals: tuple, tangents: tuple) -> tuple:
-    exponential = jnp.exp(primals[0])
-    return softplus(primals[0]), tangents[0] * (exponential / (1 + exponential))
+Marginals = tuple[tree.Params, tree.Params]  # mean and standard deviation of each weight
 
 
 def softplus_inverse(value: jax.Array) -> jax.Array:
@@ -51,7 +38,7 @@ class DiagonalFamily:
         del key
         return {"mean": mean, "rho": jax.tree.map(softplus_inverse, std)}
 
-    def marginals(self, phi: Phi) -> tuple[tree.Params, tree.Params]:
+    def marginals(self, phi: Phi) -> Marginals:
         """Mean and standard deviation of each weight, as trees."""
         return phi["mean"], jax.tree.map(softplus, phi["rho"])
 
@@ -70,8 +57,9 @@ class DiagonalFamily:
         """A draw at which priors are taken that have no closed form."""
         return self.draw(phi, key)
 
-    def entropy(self, phi: Phi) -> jax.Array:
-        stds = jax.tree.leaves(self.marginals(phi)[1])
+    def entropy(self, phi: Phi, marginals: Marginals | None = None) -> jax.Array:
+        """`marginals`, where they are there already."""
+        stds = jax.tree.leaves((marginals or self.marginals(phi))[1])
         return sum((jnp.log(std).sum() for std in stds), start=jnp.zeros(())) + tree.size(stds) * ENTROPY_OF_UNIT
 
     def own_log_prior(self, phi: Phi) -> jax.Array:
@@ -97,13 +85,13 @@ class FullFamily(DiagonalFamily):
         diagonal = softplus(jnp.diagonal(phi["factor"]))
         return jnp.tril(phi["factor"], -1) + jnp.diag(diagonal)
 
-    def marginals(self, phi: Phi) -> tuple[tree.Params, tree.Params]:
+    def marginals(self, phi: Phi) -> Marginals:
         return self.unravel(phi["mean"]), self.unravel(jnp.sqrt((self.factor(phi) ** 2).sum(1)))
 
     def draw(self, phi: Phi, key: jax.Array) -> tree.Params:
         return self.unravel(phi["mean"] + self.factor(phi) @ fast_normal(key, phi["mean"].shape))
 
-    def entropy(self, phi: Phi) -> jax.Array:
+    def entropy(self, phi: Phi, marginals: Marginals | None = None) -> jax.Array:
         return jnp.log(jnp.diagonal(self.factor(phi))).sum() + len(phi["mean"]) * ENTROPY_OF_UNIT
 
     def log_prob(self, phi: Phi, params: tree.Params) -> jax.Array:
@@ -128,7 +116,7 @@ class LowRankFamily(DiagonalFamily):
         factor = 0.1 * std[:, None] * jax.random.normal(key, (len(std), self.rank))
         return {"mean": tree.ravel(mean), "rho": softplus_inverse(std), "factor": factor}
 
-    def marginals(self, phi: Phi) -> tuple[tree.Params, tree.Params]:
+    def marginals(self, phi: Phi) -> Marginals:
         variances = softplus(phi["rho"]) ** 2 + (phi["factor"] ** 2).sum(1)
         return self.unravel(phi["mean"]), self.unravel(jnp.sqrt(variances))
 
@@ -136,7 +124,7 @@ class LowRankFamily(DiagonalFamily):
         mean, spread = self.normal(phi)
         return self.unravel(mean + spread.noise(key))
 
-    def entropy(self, phi: Phi) -> jax.Array:
+    def entropy(self, phi: Phi, marginals: Marginals | None = None) -> jax.Array:
         return self._log_root_determinant(phi) + len(phi["mean"]) * ENTROPY_OF_UNIT
 
     def log_prob(self, phi: Phi, params: tree.Params) -> jax.Array:

@@ -11,8 +11,9 @@ import jax
 import jax.numpy as jnp
 
 from posteria import tree
-from posteria.inference.families import ENTROPY_OF_UNIT, DiagonalFamily, Phi, softplus, softplus_inverse
+from posteria.inference.families import ENTROPY_OF_UNIT, DiagonalFamily, Marginals, Phi, softplus_inverse
 from posteria.inference.variational import expected_normal
+from posteria.models.densities import softplus
 from posteria.models.target import Target
 from posteria.posteriors.gaussian import GaussianPosterior
 from posteria.posteriors.rank_one import RankOne, RankOnePosterior, leaves_of
@@ -44,7 +45,7 @@ class RankOneFamily(DiagonalFamily):
         std, rows, columns = (softplus(phi[name]) for name in ("rho", "rows", "columns"))
         return RankOne(phi["mean"], std, rows, columns, self.leaves)
 
-    def marginals(self, phi: Phi) -> tuple[tree.Params, tree.Params]:
+    def marginals(self, phi: Phi) -> Marginals:
         """The standard deviation of a matrix is 0: the model's prior is taken at W itself."""
         std, at, parts = softplus(phi["rho"]), 0, []
         for size, rows, _ in self.leaves:
@@ -60,7 +61,7 @@ class RankOneFamily(DiagonalFamily):
         noise = self.unravel(jax.random.normal(key, phi["mean"].shape))
         return jax.tree.map(lambda m, s, e: m + s * e, mean, std, noise)
 
-    def entropy(self, phi: Phi) -> jax.Array:
+    def entropy(self, phi: Phi, marginals: Marginals | None = None) -> jax.Array:
         return sum(((jnp.log(s) + ENTROPY_OF_UNIT).sum() for s in map(softplus, self._noisy(phi))), start=jnp.zeros(()))
 
     def own_log_prior(self, phi: Phi) -> jax.Array:

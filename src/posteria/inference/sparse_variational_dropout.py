@@ -4,6 +4,7 @@ A weight is Normal(theta, sigma^2) with alpha = sigma^2 / theta^2, under the log
 learned; see `variational_dropout` for the bound. Optimised are theta and log sigma^2. Molchanov, Ashukha & Vetrov 2017.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar
@@ -101,7 +102,7 @@ def ard_kl(log_alpha: jax.Array) -> jax.Array:
     return 0.5 * jax.nn.softplus(-log_alpha)
 
 
-KLS = {"log-uniform": log_uniform_kl, "ard": ard_kl}
+KLS: dict[str, Callable[[jax.Array], jax.Array]] = {"log-uniform": log_uniform_kl, "ard": ard_kl}
 
 
 @lru_cache(maxsize=64)

@@ -17,7 +17,7 @@ import numpy as np
 
 from posteria import tree
 from posteria.data.batches import batch_indices, take
-from posteria.inference.families import DiagonalFamily, Phi
+from posteria.inference.families import DiagonalFamily, Marginals, Phi
 from posteria.inference.loop import Kernel, Run
 from posteria.models.densities import LOG_2PI
 from posteria.models.priors import normal_of
@@ -51,10 +51,12 @@ class Bound:
         """`batch` stands for all N data (None: there are none). The KL divergence counts `kl_weight` times."""
         if self.estimator == "path":
             return self._along_the_path(phi, key, batch, kl_weight)
-        log_likelihood = None if batch is None else self.log_likelihood(phi, key, batch)
+        marginals = self.family.marginals(phi)  # once: each call would keep intermediate results of its own
+        log_likelihood = None if batch is None else self.log_likelihood(phi, key, batch, marginals)
         # the same key: where the likelihood's draw is of the weights, it is this one
-        log_prior = self.expected_log_prior(phi, key) + self.family.own_log_prior(phi)
-        return self.target.tempered(kl_weight * log_prior, log_likelihood) + kl_weight * self.family.entropy(phi)
+        log_prior = self.expected_log_prior(phi, key, marginals) + self.family.own_log_prior(phi)
+        entropy = self.family.entropy(phi, marginals)
+        return self.target.tempered(kl_weight * log_prior, log_likelihood) + kl_weight * entropy
 
     def _along_the_path(self, phi: Phi, key: jax.Array, batch: Any, kl_weight: jax.Array | float) -> jax.Array:
         """log joint - log q at a draw. Its gradient, through the draw alone, has no noise where q is the posterior.
@@ -67,8 +69,8 @@ class Bound:
         log_likelihood = None if batch is None else self.target.log_likelihood(params, batch)
         return self.target.tempered(kl_weight * self.target.log_prior(params), log_likelihood) - kl_weight * log_q
 
-    def expected_log_prior(self, phi: Phi, key: jax.Array) -> jax.Array:
-        mean, std = self.family.marginals(phi)
+    def expected_log_prior(self, phi: Phi, key: jax.Array, marginals: Marginals | None = None) -> jax.Array:
+        mean, std = marginals or self.family.marginals(phi)
         normals = prior_normals(self.target)
         closed = [
             expected_normal(m, s, *normal)
@@ -78,16 +80,19 @@ class Bound:
         total = sum(closed, start=jnp.zeros(()))
         if all(normal is not None for normal in normals):
             return total
-        draw = self._cast(self.family.prior_draw(phi, key))
-        return total + log_prior_where_not_normal(self.target, draw, normals)
+        if self.estimator == "weights" or hasattr(self.target.model.prior, "joint_log_prob"):
+            draw = self.family.prior_draw(phi, key)
+        else:
+            draw = draw_each(mean, std, key)
+        return total + log_prior_where_not_normal(self.target, self._cast(draw), normals)
 
-    def log_likelihood(self, phi: Phi, key: jax.Array, batch: Any) -> jax.Array:
+    def log_likelihood(self, phi: Phi, key: jax.Array, batch: Any, marginals: Marginals | None = None) -> jax.Array:
         """One term a datum: (batch,)."""
         if self.estimator == "weights":
             return self.target.log_likelihood(self._cast(self.family.draw(phi, key)), batch)
         x, y = batch
         key_network, key_own = jax.random.split(key)
-        mean, std = self.family.marginals(phi)
+        mean, std = marginals or self.family.marginals(phi)
         noise = fast_normal(key_own, (tree.length(x), tree.size(mean["likelihood"])))
         own = jax.vmap(lambda e: _moved(mean["likelihood"], std["likelihood"], e))(noise)  # one draw a datum
         if self.estimator == "moments":
@@ -133,10 +138,27 @@ def log_prior_where_not_normal(target: Target, params: tree.Params, normals: lis
     return sum((prior.log_prob(value, leaf) for value, leaf, normal in leaves if normal is None), start=total)
 
 
+def draw_each(mean: tree.Params, std: tree.Params, key: jax.Array) -> tree.Params:
+    """Every weight from its N(mean, std^2), but those of a matrix together: a normal a column times a sign a row.
+
+    For densities that are sums over weights. Normals for all weights would cost as much as the network itself.
+    """
+    leaves, treedef = jax.tree.flatten(mean)
+    noise = []
+    for leaf, own_key in zip(leaves, jax.random.split(key, len(leaves))):
+        key_columns, key_rows = jax.random.split(own_key)
+        signs = jax.random.rademacher(key_rows, leaf.shape[:-1] + (1,) * (leaf.ndim > 0), jnp.float32)
+        noise.append(signs * fast_normal(key_columns, leaf.shape[-1:]))
+    return jax.tree.map(lambda m, s, e: m + s * e, mean, std, treedef.unflatten(noise))
+
+
 def expected_normal(mean: jax.Array, std: jax.Array, prior_mean: Any, prior_std: Any) -> jax.Array:
     """E log N(w; prior_mean, prior_std^2) for w ~ N(mean, std^2), summed."""
     constant = np.broadcast_to(np.log(prior_std), mean.shape).sum(dtype=np.float64) + 0.5 * LOG_2PI * mean.size
-    return -0.5 * (((mean - prior_mean) ** 2 + std**2) / np.square(prior_std)).sum() - float(constant)
+    squares = (mean - prior_mean) ** 2 + std**2
+    # one number for all weights is divided by once
+    total = squares.sum() / np.square(prior_std) if np.ndim(prior_std) == 0 else (squares / np.square(prior_std)).sum()
+    return -0.5 * total - float(constant)
 
 
 def _moved(mean: tree.Params, std: tree.Params, flat_noise: jax.Array) -> tree.Params:

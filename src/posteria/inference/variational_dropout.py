@@ -24,6 +24,7 @@ from posteria.errors import SettingError
 from posteria.inference.dropout import first_params
 from posteria.inference.loop import Run
 from posteria.inference.noisy_ascent import Objective, Schedule, ascend
+from posteria.models.densities import softplus
 from posteria.models.priors import ByPath, Leaf, LogUniform
 from posteria.models.target import Target
 from posteria.posteriors.base import Posterior
@@ -88,9 +89,18 @@ class VariationalDropout:
 K1, K2, K3 = 0.63576, 1.87320, 1.48695  # Molchanov et al. 2017, equation 14
 
 
+@jax.custom_jvp
 def log_uniform_kl(log_alpha: jax.Array) -> jax.Array:
     """KL(Normal(theta, alpha theta^2) | 1/|w|), up to the constant that makes it 0 for alpha -> infinity."""
-    return K1 - K1 * jax.nn.sigmoid(K2 + K3 * log_alpha) + 0.5 * jax.nn.softplus(-log_alpha)
+    return K1 - K1 * jax.nn.sigmoid(K2 + K3 * log_alpha) + 0.5 * softplus(-log_alpha)
+
+
+@log_uniform_kl.defjvp
+def _log_uniform_kl_jvp(primals: tuple, tangents: tuple) -> tuple:
+    (log_alpha,) = primals
+    share = jax.nn.sigmoid(K2 + K3 * log_alpha)
+    slope = -K1 * K3 * share * (1 - share) - 0.5 * jax.nn.sigmoid(-log_alpha)
+    return log_uniform_kl(log_alpha), slope * tangents[0]
 
 
 def tempered_negative_kl(kl: jax.Array, log_variance: jax.Array, temperature: float) -> jax.Array:

