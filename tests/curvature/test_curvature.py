@@ -9,6 +9,7 @@ from flax import nnx
 import posteria as po
 from posteria import tree
 from posteria.curvature import measure as measuring
+from posteria.curvature.full import Full
 from posteria.curvature.jacobian import factored, subset_paths
 from posteria.curvature.measure import Settings, measure
 from posteria.errors import SettingError, TooLargeError
@@ -155,6 +156,8 @@ def test_function_moments_are_the_jacobian_times_the_covariance(name, structure)
     np.testing.assert_allclose(mean, target.model.outputs(params["network"], target.data[0]), atol=1e-5)
     close(covariance, np.einsum("nop,pq,nrq->nor", jacobian, posterior.spread.covariance(), jacobian), 1e-3)
     np.testing.assert_allclose(np.diag(posterior.spread.covariance()), posterior.spread.variances, rtol=1e-3)
+    _, variances = posterior._moments(target.data[0], with_covariance=False)
+    close(variances, np.diagonal(covariance, axis1=1, axis2=2))
 
 
 @pytest.mark.parametrize("structure", ["kron", "lowrank"])
@@ -208,6 +211,22 @@ def test_the_last_layer_is_what_does_not_feed_the_last_operation():
         po.fit(target.model, target.data, po.Laplace(subset=("nothing/*",)), progress=False)
 
 
+@pytest.mark.parametrize("least", [-1.0, 0.3])
+def test_rounding_errors_leave_no_direction_wider_than_the_prior(least):
+    """Of a sum in float32 eigenvalues may be below 1 in units of the prior: negative, or (Cholesky works) positive."""
+    turn = np.linalg.qr(RNG.normal(size=(3, 3)))[0]
+    prior = np.array([0.5, 1.0, 4.0])
+    unit = np.sqrt(np.outer(prior, prior))
+
+    def in_units_of_the_prior(values):
+        return (turn * values) @ turn.T
+
+    sums = unit * (in_units_of_the_prior([least, 2.0, 50.0]) - np.eye(3))
+    got = Full.finish((), sums, prior, 1)
+    close(got.covariance(), in_units_of_the_prior([1.0, 1 / 2.0, 1 / 50.0]) / unit)
+    np.testing.assert_allclose(got.log_det(), np.log(100 * prior.prod()), rtol=1e-5)
+
+
 def test_what_does_not_fit_the_machine_is_refused_with_what_does():
     wide = po.nn.mlp((2000, 2000), outputs=3)
     x = np.zeros((2, 10), np.float32)
@@ -228,3 +247,4 @@ def test_a_thousand_classes():
     np.testing.assert_allclose(probs.sum(1), 1.0, rtol=1e-4)
     exact = po.fit(model, (x, y), po.Laplace("diagonal", subset="last"), start=start, progress=False)
     assert np.isfinite(exact.log_evidence())
+    np.testing.assert_allclose(exact.predict(x).probs.sum(1), 1.0, rtol=1e-4)  # by draws: no covariance of a thousand

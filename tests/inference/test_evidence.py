@@ -40,6 +40,13 @@ def test_smc_with_inferred_noise_agrees_with_the_closed_form_of_a_student_t():
     assert abs(evidence.value - exact) < 3 * evidence.standard_error
 
 
+def test_laplace_is_exact_on_linear_regression():
+    known = linear_regression()
+    evidence = po.log_evidence(known.model, known.data, "laplace")
+    assert evidence.value == pytest.approx(closed_form(known), abs=1e-3)
+    assert evidence.standard_error is None
+
+
 def test_expectation_propagation_gives_the_evidence_of_linear_regression():
     known = linear_regression()
     evidence = po.log_evidence(known.model, known.data, po.ExpectationPropagation(num_passes=1))

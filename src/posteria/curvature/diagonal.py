@@ -45,6 +45,11 @@ class Diagonal(Precision, Accumulated):
         pairs = zip(weights, jacobian)
         return jnp.asarray(sum(spread_through(factors, weight.of(variances)) for weight, factors in pairs))
 
+    def output_variances(self, weights: Sequence[Weight], jacobian: Sequence[Factors]) -> jax.Array:
+        variances = self.variances
+        pairs = zip(weights, jacobian)
+        return jnp.asarray(sum(variances_through(factors, weight.of(variances)) for weight, factors in pairs))
+
     def arrays(self) -> dict[str, np.ndarray]:
         return {"entries": np.asarray(self.entries)}
 
@@ -70,3 +75,11 @@ def spread_through(factors: Factors, variances: jax.Array) -> jax.Array:
         return jnp.einsum("nrj,nj,nsj->nrs", gradients, by_column, gradients)
     formed = factors.formed()
     return jnp.einsum("nrij,ij,nsij->nrs", formed, variances, formed)
+
+
+def variances_through(factors: Factors, variances: jax.Array) -> jax.Array:
+    """The diagonal of `spread_through`: (datum, cotangent)."""
+    if factors.meets_once:
+        by_column = factors.inputs[:, 0] ** 2 @ variances
+        return jnp.einsum("nrj,nj->nr", factors.gradients[:, :, 0] ** 2, by_column)
+    return jnp.einsum("nrij,ij->nr", factors.formed() ** 2, variances)

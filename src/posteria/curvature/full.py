@@ -11,6 +11,8 @@ import scipy.linalg
 from posteria.curvature.jacobian import Factors, Weight
 from posteria.curvature.precision import Accumulated, Precision, as_array, formed_jacobian, pytree
 
+ROUNDING = 1e-6  # of float32
+
 
 @pytree
 class Full(Precision, Accumulated):
@@ -29,17 +31,11 @@ class Full(Precision, Accumulated):
 
     @classmethod
     def finish(cls, weights: Sequence[Weight], sums: Any, prior: np.ndarray, num_data: int) -> "Full":
-        unit = np.sqrt(prior)  # in units of the prior no eigenvalue is below 1
+        unit = np.sqrt(prior)
         scaled = (sums + sums.T) / 2 / np.outer(unit, unit)
         scaled[np.diag_indices_from(scaled)] += 1.0
-        try:
-            lower = np.linalg.cholesky(scaled)
-        except np.linalg.LinAlgError:  # sums in float32 have rounding errors of the largest eigenvalue's size
-            values, vectors = np.linalg.eigh(scaled)
-            lower = np.linalg.cholesky((vectors * values.clip(1.0)) @ vectors.T)
-        inverse = scipy.linalg.solve_triangular(lower, np.eye(len(lower)), lower=True)  # L^-1, precision = L L^T
-        log_det = 2 * np.log(np.diag(lower)).sum() + np.log(prior).sum()
-        return cls(as_array(inverse.T / unit[:, None]), as_array(log_det))
+        factor, log_det = inverse_root(scaled)
+        return cls(as_array(factor / unit[:, None]), as_array(log_det + np.log(prior).sum()))
 
     def noise(self, key: jax.Array) -> jax.Array:
         return self.factor @ jax.random.normal(key, self.factor.shape[1:], self.factor.dtype)
@@ -58,9 +54,30 @@ class Full(Precision, Accumulated):
         through = formed_jacobian(jacobian) @ self.factor  # (datum, output, size)
         return jnp.einsum("nrp,nsp->nrs", through, through)
 
+    def output_variances(self, weights: Sequence[Weight], jacobian: Sequence[Factors]) -> jax.Array:
+        return ((formed_jacobian(jacobian) @ self.factor) ** 2).sum(-1)
+
     def arrays(self) -> dict[str, np.ndarray]:
         return {"factor": np.asarray(self.factor), "log_determinant": np.asarray(self.log_determinant)}
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, Any]) -> "Full":
         return cls(jnp.asarray(arrays["factor"]), jnp.asarray(arrays["log_determinant"]))
+
+
+def inverse_root(scaled: np.ndarray) -> tuple[np.ndarray, float]:
+    """A factor of the inverse of a precision in units of the prior, and its log determinant.
+
+    No eigenvalue of it is below 1, but sums in float32 have rounding errors of the largest eigenvalue's size: where a
+    variance is above the prior's, or the matrix not positive, eigenvalues below 1 are taken as 1.
+    """
+    try:
+        lower = np.linalg.cholesky(scaled)
+        inverse = scipy.linalg.solve_triangular(lower, np.eye(len(lower)), lower=True)  # scaled = L L^T
+        if (inverse**2).sum(0).max(initial=0.0) <= 1 + ROUNDING:
+            return inverse.T, 2 * np.log(np.diag(lower)).sum()
+    except np.linalg.LinAlgError:
+        pass
+    values, vectors = np.linalg.eigh(scaled)
+    values = values.clip(1.0)
+    return vectors / np.sqrt(values), np.log(values).sum()

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posteria.curvature.diagonal import spread_through, squares
+from posteria.curvature.diagonal import spread_through, squares, variances_through
 from posteria.curvature.jacobian import Factors, Weight
 from posteria.curvature.precision import Accumulated, Precision, as_array, pytree, weighted
 
@@ -73,6 +73,10 @@ class Kron(Precision, Accumulated):
         """sum_ij (q_i . a)^2 (r_j . g)^2 / entries_ij: in the eigenbases no Jacobian is formed."""
         pairs = zip(jacobian, self.blocks)
         return jnp.asarray(sum(spread_through(block.turned(factors), 1 / block.entries) for factors, block in pairs))
+
+    def output_variances(self, weights: Sequence[Weight], jacobian: Sequence[Factors]) -> jax.Array:
+        pairs = zip(jacobian, self.blocks)
+        return jnp.asarray(sum(variances_through(block.turned(factors), 1 / block.entries) for factors, block in pairs))
 
     def arrays(self) -> dict[str, np.ndarray]:
         parts = {f"{i}.{name}": value for i, b in enumerate(self.blocks) for name, value in b._asdict().items()}

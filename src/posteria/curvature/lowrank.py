@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posteria.curvature.diagonal import spread_through
+from posteria.curvature.diagonal import spread_through, variances_through
 from posteria.curvature.jacobian import Factors, Weight
 from posteria.curvature.precision import Precision, as_array, pytree
 
@@ -46,13 +46,24 @@ class LowRank(Precision):
         return float(np.log(prior).sum() + np.log1p(values).sum())
 
     def output_covariance(self, weights: Sequence[Weight], jacobian: Sequence[Factors]) -> jax.Array:
-        variances, directions = 1 / self.prior, self.vectors / jnp.sqrt(self.prior)
-        total: Any = 0.0
-        along: Any = 0.0  # J times the directions: (datum, output, rank)
-        for weight, factors in zip(weights, jacobian):
-            total += spread_through(factors, weight.of(variances))
-            along += jnp.einsum("nti,kij,nrtj->nrk", factors.inputs, weight.of(directions), factors.gradients)
+        variances = 1 / self.prior
+        total: Any = sum(spread_through(factors, w.of(variances)) for w, factors in zip(weights, jacobian))
+        along = self._along(weights, jacobian)
         return total - jnp.einsum("nrk,k,nsk->nrs", along, self._shares, along)
+
+    def output_variances(self, weights: Sequence[Weight], jacobian: Sequence[Factors]) -> jax.Array:
+        variances = 1 / self.prior
+        total: Any = sum(variances_through(factors, w.of(variances)) for w, factors in zip(weights, jacobian))
+        return total - self._along(weights, jacobian) ** 2 @ self._shares
+
+    def _along(self, weights: Sequence[Weight], jacobian: Sequence[Factors]) -> jax.Array:
+        """J times the directions, in the weights' own units: (datum, output, rank)."""
+        directions = self.vectors / jnp.sqrt(self.prior)
+        parts = [
+            jnp.einsum("nti,kij,nrtj->nrk", factors.inputs, weight.of(directions), factors.gradients)
+            for weight, factors in zip(weights, jacobian)
+        ]
+        return jnp.asarray(sum(parts))
 
     @property
     def _shares(self) -> jax.Array:

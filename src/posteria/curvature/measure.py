@@ -28,6 +28,7 @@ STRUCTURES = ("kron", "diagonal", "full", "lowrank")
 CURVATURES = ("ggn", "fisher")
 FULL_SIZE, FULL_WORK = 2048, 2e11  # weights and multiplications up to which the full matrix is a matter of seconds
 MULTIPLICATIONS_PER_SECOND = 2e10  # assumed in estimates of time: two CPU cores
+EIGENBASIS = 20  # multiplications an entry, times the size: of finding a symmetric matrix' eigenvectors
 MEMORY_SHARE = 0.8  # of the machine's memory that may be asked for
 
 
@@ -70,6 +71,7 @@ def estimate(target: Target, settings: Settings) -> Estimate:
         if settings.structure == "kron" and is_factored(weight):
             held += 3 * (weight.rows**2 + weight.columns**2)
             work += num_data * weight.positions * (weight.rows**2 + num_cotangents * weight.columns**2)
+            work += EIGENBASIS * (weight.rows**3 + weight.columns**3)
     if settings.structure == "full":
         held, work = held + 3 * size**2, work + num_data * num_cotangents * size**2 + 2 * size**3
     if settings.structure == "lowrank":

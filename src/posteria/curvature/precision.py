@@ -56,6 +56,10 @@ class Precision(ABC):
         """J covariance J^T for each datum: (datum, output, output)."""
 
     @abstractmethod
+    def output_variances(self, weights: Sequence[Weight], jacobian: Sequence[Factors]) -> jax.Array:
+        """Its diagonal, (datum, output): what can be held where outputs are many."""
+
+    @abstractmethod
     def arrays(self) -> dict[str, np.ndarray]:
         """From which `from_arrays` makes it again."""
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from posteria import tree
 from posteria.curvature.jacobian import factored, subset_paths
-from posteria.curvature.measure import Settings, choose_structure, measure
+from posteria.curvature.measure import Settings, choose_structure, estimate, measure
 from posteria.data.arrays import rows
 from posteria.errors import SettingError
 from posteria.inference.loop import Run
@@ -29,6 +29,8 @@ from posteria.posteriors.linearised import LaplacePosterior
 
 TUNED = ("noise", "evidence", "layers")
 MAX_ROWS = 4096  # data by which the likelihood's own parameters are judged
+MAX_SECONDS = 60  # that a round's curvature may take, as estimated
+OWN_ROUNDS, LEAST_MOVE = 5, 1e-3  # at most; of parameters that are logarithms
 NEWTON_STEPS, LARGEST_STEP = 30, 1.0
 LEAST_SCALE, MOST_SCALE = 1e-3, 1e3  # of the prior's own
 
@@ -79,14 +81,14 @@ def climb_tuned(method: Any, key: jax.Array, target: Target, start: tree.Params,
         check_gaussian(target, start)
     num_rounds = max(1, method.num_epochs // 2 // method.every)
     ascent = replace(method, tune=None, num_epochs=min(method.every, method.num_epochs))
-    scaled = ScaledTarget(target)
+    scaled, settings = ScaledTarget(target), _settings(target)
     params = start | {"log_scales": jnp.zeros(len(jax.tree.leaves(start["network"])))}
     for number in range(num_rounds):
         key, key_climb, key_measure = jax.random.split(key, 3)
         stage = run.stage(f"round {number + 1}", share=1 / (2 * (num_rounds - number)))
         climbed = ascent.climb(key_climb, scaled, tree.stack([params]), stage)
         params = tree.index(climbed.params, 0)
-        params = _retuned(target, params, tunes_prior, method.tune == "layers", key_measure)
+        params = _retuned(target, params, settings, tunes_prior, method.tune == "layers", key_measure)
     last = replace(method, tune=None, num_epochs=max(1, method.num_epochs - num_rounds * method.every))
     climbed = last.climb(key, scaled, tree.stack([params]), run.stage("last round"))
     params = dict(climbed.params)
@@ -94,19 +96,30 @@ def climb_tuned(method: Any, key: jax.Array, target: Target, start: tree.Params,
     return (with_scales(target, np.exp(log_scales)) if tunes_prior else target), climbed._replace(params=params)
 
 
-def fit_own(target: Target, params: tree.Params, key: jax.Array, num_rounds: int = 5) -> tree.Params:
-    """The likelihood's own parameters for weights that stand still."""
-    for key_round in jax.random.split(key, num_rounds):
-        tuned = params | {"log_scales": jnp.zeros(len(jax.tree.leaves(params["network"])))}
-        params = {**params, "likelihood": _retuned(target, tuned, False, False, key_round)["likelihood"]}
+def fit_own(target: Target, params: tree.Params, settings: Settings, key: jax.Array) -> tree.Params:
+    """The likelihood's own parameters for weights that stay where they are, uncertain as `settings` measure it."""
+    still = jnp.zeros(len(jax.tree.leaves(params["network"])))
+    for key_round in jax.random.split(key, OWN_ROUNDS):
+        tuned = _retuned(target, params | {"log_scales": still}, settings, False, False, key_round)
+        moved = tree.ravel(tuned["likelihood"]) - tree.ravel(params["likelihood"])
+        params = {**params, "likelihood": tuned["likelihood"]}
+        if jnp.abs(moved).max() < LEAST_MOVE:
+            break
     return params
 
 
-def _retuned(target: Target, params: tree.Params, tunes_prior: bool, by_leaf: bool, key: jax.Array) -> tree.Params:
-    """Scales and own parameters, one step on."""
+def _settings(target: Target) -> Settings:
+    """All weights, in the structure that takes seconds: it is measured in every round."""
     paths = subset_paths(target, "all")
-    network = factored(target.without_data(), paths)
     settings = Settings(choose_structure(target, paths), paths)
+    return settings if estimate(target, settings).seconds < MAX_SECONDS else replace(settings, structure="diagonal")
+
+
+def _retuned(
+    target: Target, params: tree.Params, settings: Settings, tunes_prior: bool, by_leaf: bool, key: jax.Array
+) -> tree.Params:
+    """Scales and own parameters, one step on."""
+    network = factored(target.without_data(), settings.paths)
     weights = {"network": params["network"], "likelihood": params["likelihood"]}
     scales = np.exp(np.asarray(params["log_scales"], np.float64))
     unit_prior = prior_precision(target, weights)  # at scale 1, over all parameters
@@ -118,7 +131,7 @@ def _retuned(target: Target, params: tree.Params, tunes_prior: bool, by_leaf: bo
     flat = np.asarray(tree.ravel(weights), np.float64)
     if jax.tree.leaves(params["likelihood"]):
         own = np.zeros((first, first))
-        posterior = LaplacePosterior(target, flat.astype(np.float32), precision, own, paths=paths)
+        posterior = LaplacePosterior(target, tree.ravel(weights), precision, own, paths=settings.paths)
         params = {**params, "likelihood": _own_by_evidence(target, posterior, weights)}
     if tunes_prior:
         determined = np.ones(len(flat))
@@ -176,21 +189,21 @@ def prior_precision(target: Target, params: tree.Params) -> np.ndarray:
     """-d^2 log prior / dw^2 of every parameter, flat; 1 / unit^2 where the log prior is not concave."""
     if hasattr(target.model.prior, "joint_log_prob"):
         raise SettingError("a prior that is not independent over the weights", "one that is", "see po.priors")
-    return _compiled_prior(target.without_data())(tree.ravel(params))
+    return np.asarray(_compiled_prior(target.without_data())(params), np.float64)
 
 
 @lru_cache(maxsize=64)
 def _compiled_prior(target: Target) -> Callable:
-    unravel = tree.unraveller(target.structs)
-    units = tree.ravel(jax.tree.map(lambda unit, s: jnp.full(s.shape, unit), target.units, target.structs))
-
     @jax.jit
-    def precision(flat: jax.Array) -> jax.Array:
-        gradient = jax.grad(lambda flat: -target.log_prior(unravel(flat)))
-        _, curvature = jax.jvp(gradient, (flat,), (jnp.ones_like(flat),))  # the Hessian is diagonal
-        return jnp.where(jnp.isfinite(curvature) & (curvature > 0), curvature, units**-2.0)
+    def precision(params: tree.Params) -> jax.Array:
+        wide = jax.tree.map(lambda leaf: leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32)), params)
+        gradient = jax.grad(lambda params: -target.log_prior(params))
+        _, curvature = jax.jvp(gradient, (wide,), (jax.tree.map(jnp.ones_like, wide),))  # the Hessian is diagonal
+        return tree.ravel(
+            jax.tree.map(lambda c, unit: jnp.where(jnp.isfinite(c) & (c > 0), c, unit**-2.0), curvature, target.units)
+        )
 
-    return lambda flat: np.asarray(precision(flat), np.float64)
+    return precision
 
 
 def check_gaussian(target: Target, params: tree.Params) -> None:

@@ -25,6 +25,7 @@ from posteria.posteriors.gaussian import GaussianPosterior, Spread
 from posteria.posteriors.predict import Predictive
 
 PREDICTIVES = ("linearised", "sampled", "probit")
+MOST_OUTPUTS = 100  # whose covariance is taken apart at each input; beyond, whole functions are drawn
 BLOCK_ELEMENTS = 2**23  # of the Jacobian's factors held at once, or of the Jacobian where it is formed
 
 
@@ -129,12 +130,14 @@ class LaplacePosterior(GaussianPosterior):
         return _linearised(self.target)(self.mean, self.spread, keys, x)
 
     def predict(self, x: Any, num_draws: int | None = None) -> Predictive:
-        """The Bayesian model average at x; from the closed-form moments where the outputs are Gaussian."""
-        if self.predictive != "linearised":
-            return super().predict(x, num_draws)
+        """The Bayesian model average at x; from the closed-form moments where outputs are Gaussian, and not many."""
         x = self.check_x(x)
+        num_outputs = (
+            self.target.num_outputs or self._moments(rows(x, np.arange(1)), with_covariance=False)[0].shape[-1]
+        )
+        if self.predictive != "linearised" or num_outputs > MOST_OUTPUTS:
+            return super().predict(x, num_draws)
         num_draws = self.num_draws if num_draws is None else check_num_draws(num_draws)
-        num_outputs = self.target.num_outputs or self._moments(rows(x, np.arange(1)))[0].shape[-1]
         spread = self.spread
         points = jnp.asarray(spread_points(num_draws, num_outputs + len(spread.own)), self.mean.dtype)
 
@@ -143,9 +146,11 @@ class LaplacePosterior(GaussianPosterior):
 
         return Predictive(self.model.likelihood, forward, x, num_draws, num_outputs)
 
-    def _moments(self, x: Any) -> tuple[Any, Any]:
+    def _moments(self, x: Any, with_covariance: bool = True) -> tuple[Any, Any]:
+        """Mean, and the covariance of the outputs or their variances alone (n, output)."""
+        compiled = _compiled_moments(self.target, self.paths, with_covariance)
         if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(x)):  # being exported: no blocks of it
-            return _compiled_moments(self.target, self.paths)(self.mean, self.spread, x)
+            return compiled(self.mean, self.spread, x)
         n = num_rows(x)
         num_outputs = self.target.num_outputs or 1
         held = sum(
@@ -153,20 +158,20 @@ class LaplacePosterior(GaussianPosterior):
             + num_outputs * w.size * (w.positions > 1 or self.precision.kind == "full")
             for w in self.network.weights
         )
+        held += num_outputs**2 * with_covariance
         size = int(np.clip(BLOCK_ELEMENTS // held, 1, 1 << (n - 1).bit_length()))
         parts = []
         for first in range(0, n, size):
             block = rows(x, np.minimum(np.arange(first, first + size), n - 1))  # the last one repeats its last row
-            moments = _compiled_moments(self.target, self.paths)(self.mean, self.spread, block)
+            moments = compiled(self.mean, self.spread, block)
             parts.append([np.asarray(part)[: n - first] for part in moments])
         mean, covariance = (np.concatenate(part) for part in zip(*parts))
         return mean, covariance
 
     def _shrunk(self, x: Any) -> tuple[jax.Array, Any]:
-        mean, covariance = self._moments(x)
-        variances = np.diagonal(covariance, axis1=1, axis2=2)
+        mean, variances = self._moments(x, with_covariance=False)
         own = _own_params(self.target, self.mean[None, : len(self.spread.own)])
-        return jnp.asarray(mean / np.sqrt(1 + math.pi / 8 * variances))[None], own
+        return (mean / jnp.sqrt(1 + math.pi / 8 * variances))[None], own
 
     def state(self) -> tuple[dict, dict[str, np.ndarray]]:
         settings = {
@@ -215,7 +220,7 @@ def spread_points(num: int, size: int) -> np.ndarray:
 
 
 @lru_cache(maxsize=64)
-def _compiled_moments(target: Target, paths: tuple[str, ...]) -> Any:
+def _compiled_moments(target: Target, paths: tuple[str, ...], with_covariance: bool) -> Any:
     network, unravel = factored(target, paths), tree.unraveller(target.structs)
 
     @jax.jit
@@ -224,7 +229,9 @@ def _compiled_moments(target: Target, paths: tuple[str, ...]) -> Any:
         outputs = target.model.outputs(params, x)
         unit = jnp.eye(outputs.shape[-1], dtype=outputs.dtype)
         jacobian = network.jacobian(params, x, jnp.broadcast_to(unit, (outputs.shape[0], *unit.shape)))
-        return outputs, spread.temperature * spread.precision.output_covariance(network.weights, jacobian)
+        precision = spread.precision
+        moment = precision.output_covariance if with_covariance else precision.output_variances
+        return outputs, spread.temperature * moment(network.weights, jacobian)
 
     return moments
 
