@@ -20,6 +20,7 @@ SCRIPTS = (
     "mclmc",
     "variational",
     "laplace_torch",
+    "laplace_memory",
     "estimators",
     "class_prior",
 )
