@@ -31,7 +31,7 @@ bench: .venv-bench/.installed  ## speed and accuracy beside peers, printed (in .
 
 study: .venv/.installed  ## reproduce a result: make study NAME=... SCALE=small|full
 	@case "$(SCALE)" in small|full) ;; *) echo "SCALE is '$(SCALE)': write SCALE=small or SCALE=full" >&2; exit 2;; esac
-	@test -f "studies/$(NAME).py" || { names=$$(ls studies 2>/dev/null | sed -n 's#\.py$$##p' | paste -sd' '); \
+	@test -f "studies/$(NAME).py" || { names=$$(ls studies 2>/dev/null | sed -n 's#^\([^_].*\)\.py$$#\1#p' | paste -sd' '); \
 		echo "there is no study '$(NAME)'; studies: $${names:-none yet}" >&2; exit 2; }
 	$(BIN)/python "studies/$(NAME).py" --scale $(SCALE)
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from _study import begin
 
 import posteria as po
 
@@ -43,7 +44,7 @@ SETTINGS = {
     ("small", "lenet-300-100"): Settings(10, 60, 64, 3e-3, 0.5),
     ("small", "lenet-5"): Settings(5, 20, 64, 5e-3, 0.5),
     ("full", "lenet-300-100"): Settings(15, 200, 128, 1e-3, 0.2),
-    ("full", "lenet-5"): Settings(10, 80, 128, 1e-3, 0.2),
+    ("full", "lenet-5"): Settings(3, 30, 128, 2e-3, 0.2),
 }
 THRESHOLD = 3.0  # of log alpha, as published
 
@@ -78,7 +79,8 @@ def size(folder: Path) -> int:
     return sum(file.stat().st_size for file in (folder / "arrays").rglob("*") if file.is_file())
 
 
-def run(name: str, scale: str, out: Path, progress: bool) -> bool:
+def run(name: str, arguments: argparse.Namespace) -> bool:
+    scale, out, progress = arguments.scale, arguments.out, arguments.progress
     settings = SETTINGS[scale, name]
     train, test = load(scale)
     network = NETWORKS[name](outputs=10)
@@ -109,13 +111,16 @@ def run(name: str, scale: str, out: Path, progress: bool) -> bool:
     pruned = sparse.prune(by="log_alpha", threshold=THRESHOLD)
     pruned.save(out / name / "pruned", if_exists="replace")
 
+    if arguments.picture:
+        draw(arguments.picture.with_stem(f"{arguments.picture.stem}-{name}"), sparse)
+
     wanted = PUBLISHED[name]
     sparsity = " - ".join(f"{100 * share:.1f}" for share in pruned.sparsity().values())
     error = error_of_means(pruned, test)
     print(f"\n{name}: {method}")
-    print(f"{'':34}{'here':>24}{'published (MNIST)':>24}")
+    print(f"{'':36}{'here':>22}{'published (MNIST)':>24}")
     rows = [
-        ("plain network, error %", f"{error_of_average(plain, test):.2f}", f"{wanted.error:.2f}"),
+        ("plain network at its start, error %", f"{error_of_average(plain, test):.2f}", f"{wanted.error:.2f}"),
         ("before removal, error %", f"{error_of_means(sparse, test):.2f}", ""),
         ("after removal, error %", f"{error:.2f}", f"{wanted.sparse_error:.2f}"),
         ("  averaged over 100 draws", f"{error_of_average(pruned, test):.2f}", ""),
@@ -124,7 +129,7 @@ def run(name: str, scale: str, out: Path, progress: bool) -> bool:
         ("times fewer bytes on disk", f"{size(out / name / 'sparse') / size(out / name / 'pruned'):.0f}", ""),
     ]
     for label, here, there in rows:
-        print(f"{label:34}{here:>24}{there:>24}")
+        print(f"{label:36}{here:>22}{there:>24}")
     if scale == "small":
         return True
     least, most = TARGETS[name]
@@ -133,16 +138,24 @@ def run(name: str, scale: str, out: Path, progress: bool) -> bool:
     return is_met
 
 
+def draw(file: Path, sparse: po.Posterior) -> None:
+    """What is left of each layer, and how it came to that."""
+    from matplotlib import pyplot
+
+    from posteria.plots import pruning
+
+    last = sparse.history[-1]
+    figure, panels = pyplot.subplots(1, len(last) + 1, figsize=(3.2 * (len(last) + 1), 3.2), layout="constrained")
+    for axes, (path, is_removed) in zip(panels, last.items()):
+        pruning.sparsity_map(axes, is_removed, f"{path}, {1 - is_removed.mean():.1%} left")
+    pruning.sparsity_over_training(panels[-1], sparse.history)
+    figure.savefig(file, dpi=120)
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--scale", choices=["small", "full"], default="small")
-    parser.add_argument("--network", choices=[*NETWORKS, "both"], default="both")
-    parser.add_argument("--out", type=Path, default=None, help="where fits are kept, and found again")
-    parser.add_argument("--progress", action="store_true")
-    args = parser.parse_args()
-    out = args.out or Path("runs/sparse-lenet") / args.scale
-    names = list(NETWORKS) if args.network == "both" else [args.network]
-    results = [run(name, args.scale, out, args.progress) for name in names]
+    arguments = begin(__doc__, picture=True, network=["both", *NETWORKS])
+    names = list(NETWORKS) if arguments.network == "both" else [arguments.network]
+    results = [run(name, arguments) for name in names]
     raise SystemExit(0 if all(results) else 1)
 
 

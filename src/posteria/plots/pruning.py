@@ -49,13 +49,14 @@ def error_against_removed(axes: Any, curves: Mapping[str, tuple[Sequence[float],
 
 
 def sparsity_map(axes: Any, is_removed: np.ndarray, title: str = "") -> None:
-    """Weights of one layer that are left, as ink: a 100 x 100 patch of a matrix (in, out), or a convolution's filters
-    (height, width, in, out) side by side."""
+    """Weights of one layer that are left, as ink: a 100 x 100 patch in the middle of a matrix (in, out), or a
+    convolution's filters (height, width, in, out) side by side."""
     is_left = ~np.asarray(is_removed, bool)
     if is_left.ndim == 4:
         picture = _filters(is_left)
     elif is_left.ndim == 2:
-        picture = is_left[:PATCH, :PATCH].astype(float)
+        middle = tuple(slice(max(0, size - PATCH) // 2, max(0, size - PATCH) // 2 + PATCH) for size in is_left.shape)
+        picture = is_left[middle].astype(float)
     else:
         raise DataError(f"a layer of shape {is_left.shape}", "a matrix or a convolution's kernel", "choose another")
     axes.imshow(picture, cmap="Greys", vmin=0, vmax=1, interpolation="nearest", aspect="equal")
