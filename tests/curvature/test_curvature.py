@@ -234,6 +234,9 @@ def test_what_does_not_fit_the_machine_is_refused_with_what_does():
     with pytest.raises(TooLargeError, match=r"structure='full' needs about .* TB.*structure='kron' .* fits"):
         po.fit(model, (x, np.array([0, 1])), po.Laplace("full"), progress=False)
     assert po.Laplace("diagonal").estimate(model, (x, np.array([0, 1]))).bytes < 2e9
+    many = po.Model(po.nn.mlp((8,), outputs=200_000), po.likelihoods.Categorical())
+    with pytest.raises(TooLargeError, match=r"structure='kron' needs .*curvature='fisher' .* fits"):
+        po.fit(many, (x, np.array([0, 1])), po.Laplace("kron", subset="last"), progress=False)
 
 
 def test_a_thousand_classes():

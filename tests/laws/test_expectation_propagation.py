@@ -64,6 +64,22 @@ def test_predictions_of_linear_regression_are_closed_form():
     np.testing.assert_allclose(predictive.log_prob(y), exact, atol=2e-3)
 
 
+def test_outputs_that_are_the_same_function_have_predictions():
+    """Their covariance is singular: there is no Cholesky factor of it."""
+
+    def twice(params, x):
+        return jnp.concatenate([x @ params["w"], x @ params["w"]], axis=1)
+
+    network = po.Network(lambda key, x: {"w": jnp.zeros((3, 1))}, twice)
+    model = po.Model(network, po.likelihoods.Gaussian(0.5), po.priors.Normal(0.7))
+    known = linear_regression()
+    x, y = known.data
+    posterior = po.fit(model, (x, np.stack([y, y], 1)), EP(num_passes=1), progress=False)
+    precision = 2 * x.T @ x / 0.25 + np.eye(3) / 0.49  # each datum is seen twice
+    variance = np.einsum("ni,ij,nj->n", x, np.linalg.inv(precision), x)
+    np.testing.assert_allclose(posterior.predict(x).epistemic, np.stack([variance, variance], 1), rtol=1e-3)
+
+
 _PINNED = po.Network(lambda key, x: {"w": jnp.zeros((1, 1))}, lambda params, x: x @ params["w"])
 
 

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -81,13 +81,19 @@ def estimate(target: Target, settings: Settings) -> Estimate:
 
 
 def check_fits(target: Target, settings: Settings) -> Estimate:
-    """The estimate; a TooLargeError, with a structure that fits, where the machine has not the memory."""
+    """The estimate; a TooLargeError, with settings that fit, where the machine has not the memory."""
     own = estimate(target, settings)
     available = MEMORY_SHARE * memory()
     if own.bytes <= available:
         return own
-    others = {name: estimate(target, Settings(name, settings.paths)) for name in ("kron", "lowrank", "diagonal")}
-    fitting = [f"structure={name!r} ({other})" for name, other in others.items() if other.bytes <= available]
+    others = [replace(settings, structure=name) for name in ("kron", "lowrank", "diagonal")]
+    others += [replace(other, curvature="fisher") for other in others]  # one gradient a datum, not one an output
+    sizes = {
+        f"structure={other.structure!r}"
+        + f", curvature={other.curvature!r}" * (other.curvature != settings.curvature): estimate(target, other)
+        for other in others
+    }
+    fitting = [f"{name} ({size})" for name, size in sizes.items() if size.bytes <= available]
     raise TooLargeError(
         f"structure={settings.structure!r} needs {own}",
         f"at most {_readable(available)}, as this machine has",

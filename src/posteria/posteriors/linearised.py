@@ -219,6 +219,12 @@ def spread_points(num: int, size: int) -> np.ndarray:
     return points @ (vectors / np.sqrt(values)) @ vectors.T
 
 
+def covariance_root(covariance: jax.Array) -> jax.Array:
+    """root root^T = covariance, (..., n, n), which is positive up to rounding: a Cholesky factor may not exist."""
+    values, vectors = jnp.linalg.eigh(covariance)
+    return vectors * jnp.sqrt(values.clip(0))[..., None, :]
+
+
 @lru_cache(maxsize=64)
 def _compiled_moments(target: Target, paths: tuple[str, ...], with_covariance: bool) -> Any:
     network, unravel = factored(target, paths), tree.unraveller(target.structs)
@@ -240,9 +246,7 @@ def _compiled_moments(target: Target, paths: tuple[str, ...], with_covariance: b
 def _from_points(target: Target) -> Any:
     @jax.jit
     def outputs(mean: jax.Array, spread: LaplaceSpread, points: jax.Array, centre: Any, covariance: Any) -> tuple:
-        values, vectors = jnp.linalg.eigh(covariance)  # positive up to rounding: a Cholesky factor may not exist
-        root = vectors * jnp.sqrt(values.clip(0))[:, None]
-        k = len(spread.own)
+        root, k = covariance_root(covariance), len(spread.own)
         own = mean[:k] + jnp.sqrt(spread.temperature) * points[:, :k] @ spread.own.T
         return centre + jnp.einsum("noj,dj->dno", root, points[:, k:]), _own_params(target, own)
 

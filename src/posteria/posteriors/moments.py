@@ -12,11 +12,9 @@ from posteria.errors import SettingError
 from posteria.models.target import Target
 from posteria.posteriors.base import check_num_draws
 from posteria.posteriors.gaussian import Full, GaussianPosterior, Spread
-from posteria.posteriors.linearised import spread_points
+from posteria.posteriors.linearised import covariance_root, spread_points
 from posteria.posteriors.predict import Predictive
 from posteria.trace import moments
-
-JITTER = 1e-12  # added to variances, so that one of exactly 0 has a root
 
 
 class MomentPosterior(GaussianPosterior):
@@ -69,8 +67,7 @@ class MomentPosterior(GaussianPosterior):
 
         def forward(x: Any) -> tuple[jax.Array, Any]:
             mean, covariance = self._moments(x)
-            root = jnp.linalg.cholesky(covariance + JITTER * jnp.eye(num_outputs))
-            outputs = mean + jnp.einsum("noj,dj->dno", root, points[:, num_own:])
+            outputs = mean + jnp.einsum("noj,dj->dno", covariance_root(covariance), points[:, num_own:])
             return outputs, tree.unraveller(structs)(own) if num_own else structs
 
         return Predictive(self.model.likelihood, forward, x, num_draws, num_outputs)
