@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d, validate_data
 
@@ -17,11 +18,12 @@ from posteria.data.preparation import Preparation
 from posteria.errors import DataError, SettingError
 from posteria.inference import registry
 from posteria.inference.map import MAP
+from posteria.inference.mean_field import MeanField
 from posteria.inference.runs import fit as fit_model
+from posteria.inference.variational_online_newton import VariationalOnlineNewton
 from posteria.models.priors import FromPosterior
 from posteria.models.tabular import model_for
 from posteria.posteriors import saving
-from posteria.posteriors.gaussian import GaussianPosterior
 from posteria.posteriors.units import in_units
 
 VALIDATION = 0.1  # share of the rows that early stopping holds out
@@ -58,23 +60,16 @@ class TableEstimator(BaseEstimator):
         self.progress = progress
         self.random_state = random_state
 
-    def _fit(self, X: Any, y: np.ndarray, class_names: tuple[str, ...] = ()) -> Any:
-        frame = self._frame(X, reset=True)
+    def _fit(self, frame: Any, y: np.ndarray, class_names: tuple[str, ...] = ()) -> Any:
         self.preparation_ = Preparation.from_features(frame, y, self.kind, class_names)
         self._say_what_was_imputed()
         self._fit_posterior(frame, y, self.prior, None)
         return self
 
-    def _update(self, X: Any, y: np.ndarray) -> Any:
+    def _update(self, frame: Any, y: np.ndarray) -> Any:
         """The posterior so far as the prior of new rows."""
-        if self.posterior_.kind != GaussianPosterior.kind:
-            raise SettingError(
-                f"{self.method!r} cannot be updated with new rows",
-                "a method whose posterior is a Gaussian over the weights",
-                'take method="mean-field", or fit all rows again',
-            )
         so_far: Any = self.posterior_
-        self._fit_posterior(self._frame(X, reset=False), y, FromPosterior(so_far), so_far.mean_params)
+        self._fit_posterior(frame, y, FromPosterior(so_far), so_far.mean_params)
         return self
 
     def _fit_posterior(self, frame: Any, y: np.ndarray, prior: Any, start: Any) -> None:
@@ -238,6 +233,17 @@ class TableEstimator(BaseEstimator):
         return tags
 
 
+def _can_update(estimator: TableEstimator) -> bool:
+    """Whether the method's posterior, a Gaussian over the weights, can be the prior of new rows."""
+    if not isinstance(registry.as_method(estimator.method), MeanField | VariationalOnlineNewton):
+        raise SettingError(
+            f"{estimator.method!r} cannot be updated with new rows",
+            "variational inference",
+            'take method="mean-field", or fit all rows again',
+        )
+    return True
+
+
 class Regressor(RegressorMixin, TableEstimator):
     """A Bayesian network for a real target (or several), with the noise inferred.
 
@@ -247,13 +253,16 @@ class Regressor(RegressorMixin, TableEstimator):
     kind = "regression"
 
     def fit(self, X: Any, y: Any) -> "Regressor":
-        return self._fit(X, self._checked(X, y))
+        frame = self._frame(X, reset=True)
+        return self._fit(frame, self._checked(y, len(frame)))
 
+    @available_if(_can_update)
     def partial_fit(self, X: Any, y: Any) -> "Regressor":
         """More rows: the posterior so far is their prior. The first call sets units and categories."""
         if not hasattr(self, "posterior_"):
             return self.fit(X, y)
-        return self._update(X, self._checked(X, y))
+        frame = self._frame(X, reset=False)
+        return self._update(frame, self._checked(y, len(frame)))
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """The mean, or (mean, std)."""
@@ -270,13 +279,13 @@ class Regressor(RegressorMixin, TableEstimator):
         """Draws of y: (num, n) or (num, n, targets)."""
         return self._shaped(self._predict(X).sample(key, num))
 
-    def _checked(self, X: Any, y: Any) -> np.ndarray:
+    def _checked(self, y: Any, num_rows: int) -> np.ndarray:
         if y is None:
             raise ValueError("requires y to be passed, but the target y is None")
         y = check_array(y, dtype=np.float64, ensure_2d=False, allow_nd=False, input_name="y")
         if y.ndim == 2 and y.shape[1] == 1:
             y = column_or_1d(y, warn=True)
-        _check_lengths(X, y)
+        _check_lengths(num_rows, y)
         return y
 
     def _shaped(self, values: np.ndarray) -> np.ndarray:
@@ -299,12 +308,14 @@ class Classifier(ClassifierMixin, TableEstimator):
     kind = "classes"
 
     def fit(self, X: Any, y: Any) -> "Classifier":
-        labels = self._checked(X, y)
+        frame = self._frame(X, reset=True)
+        labels = self._checked(y, len(frame))
         self.classes_, positions = np.unique(labels, return_inverse=True)
         if len(self.classes_) < 2:
             raise DataError(f"y has one class, {self.classes_[0]!r}", "at least two classes", "check the target")
-        return self._fit(X, positions.astype(np.int32), tuple(map(str, self.classes_)))
+        return self._fit(frame, positions.astype(np.int32), tuple(map(str, self.classes_)))
 
+    @available_if(_can_update)
     def partial_fit(self, X: Any, y: Any, classes: Iterable | None = None) -> "Classifier":
         """More rows: the posterior so far is their prior. The first call must see every class."""
         if not hasattr(self, "posterior_"):
@@ -313,7 +324,8 @@ class Classifier(ClassifierMixin, TableEstimator):
                     "a first part without some of the classes", "rows of every class", "begin with more rows"
                 )
             return self.fit(X, y)
-        return self._update(X, self._known(self._checked(X, y)))
+        frame = self._frame(X, reset=False)
+        return self._update(frame, self._known(self._checked(y, len(frame))))
 
     def predict(self, X: Any) -> np.ndarray:
         """The most probable class."""
@@ -339,12 +351,12 @@ class Classifier(ClassifierMixin, TableEstimator):
         """Draws of the class: (num, n)."""
         return self.classes_[np.asarray(self._predict(X).sample(key, num))]
 
-    def _checked(self, X: Any, y: Any) -> np.ndarray:
+    def _checked(self, y: Any, num_rows: int) -> np.ndarray:
         if y is None:
             raise ValueError("requires y to be passed, but the target y is None")
         y = column_or_1d(y, warn=True)
         check_classification_targets(y)
-        _check_lengths(X, y)
+        _check_lengths(num_rows, y)
         return y
 
     def _known(self, y: Any) -> np.ndarray:
@@ -361,10 +373,9 @@ class Classifier(ClassifierMixin, TableEstimator):
         self.classes_ = np.asarray(self.classes_)
 
 
-def _check_lengths(X: Any, y: np.ndarray) -> None:
-    num = len(X) if hasattr(X, "__len__") else X.shape[0]
-    if num != len(y):
-        raise DataError(f"X has {num} rows, y has {len(y)}", "the same number", "check how they were joined")
+def _check_lengths(num_rows: int, y: np.ndarray) -> None:
+    if num_rows != len(y):
+        raise DataError(f"X has {num_rows} rows, y has {len(y)}", "the same number", "check how they were joined")
 
 
 def _is_plain(value: Any) -> bool:
