@@ -100,3 +100,6 @@ def test_classes_get_calibrated_probabilities_and_sets():
     np.testing.assert_allclose(np.exp(calibrated.log_prob(y[new])), calibrated.probs[np.arange(40), y[new]], rtol=1e-5)
     small, large = calibrated.sets(0.5), calibrated.sets(0.95)
     assert (small <= large).all() and large[np.arange(40), y[new]].mean() > 0.8
+    drawn = calibrated.sample(3, 4000)[..., None] == np.arange(3)  # (num, n, classes)
+    error = 5 * np.sqrt(calibrated.probs * (1 - calibrated.probs) / 4000) + 1e-3
+    assert (np.abs(drawn.mean(0) - calibrated.probs) < error).all()

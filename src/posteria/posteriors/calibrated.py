@@ -8,6 +8,7 @@ import math
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from posteria import metrics
@@ -15,6 +16,7 @@ from posteria.errors import DataError, SettingError
 from posteria.models.target import Target
 from posteria.posteriors.base import Posterior
 from posteria.posteriors.predict import Predictive
+from posteria.random import as_key
 
 LEVELS = (0.5, 0.8, 0.9, 0.95)  # at which coverage before and after is told
 MIDDLE = (0.16, 0.5, 0.84)  # quantiles that give each prediction its centre and its two half-widths
@@ -107,6 +109,11 @@ class CalibratedClasses:
         """Log probability of the labels, (n,)."""
         labels = self._plain.check_y(y)
         return np.log(np.maximum(_of_labels(self.probs, labels), 1e-38))
+
+    def sample(self, key: int | jax.Array, num: int) -> np.ndarray:
+        """Draws of the label, (num, n)."""
+        log_probs = jnp.log(jnp.asarray(self.probs))
+        return np.asarray(jax.random.categorical(as_key(key), log_probs, shape=(num, len(log_probs))))
 
     def sets(self, level: float = 0.9) -> np.ndarray:
         """Which classes are in each row's set, (n, classes): it holds the right one for `level` of rows like those."""
