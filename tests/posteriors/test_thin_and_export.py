@@ -73,6 +73,26 @@ def test_thinning_keeps_draws_of_the_posterior_and_is_whole_where_nothing_is_to_
     np.testing.assert_allclose(posterior.thin(1000).predict(x).mean, posterior.predict(x).mean, rtol=1e-5, atol=1e-6)
 
 
+def test_the_choice_looks_at_all_of_x_though_it_be_sorted(regression):
+    posterior, x = regression
+    alike = np.zeros((200, 3), np.float32)  # as many rows as it looks at
+    of_first, of_all = posterior.thin(10, alike), posterior.thin(10, np.concatenate([alike, x]))
+    assert not np.array_equal(of_first.stored.flat, of_all.stored.flat)
+
+
+def test_an_exported_table_has_a_column_for_each_target_and_none_is_a_category(tmp_path):
+    random = np.random.default_rng(1)
+    frame = pd.DataFrame({"a": random.normal(size=40), "b": ["None", "u"] * 20})
+    y = np.stack([frame["a"] + 3 * (frame["b"] == "None"), -frame["a"]], axis=1)
+    model = po.Regressor(po.MAP(num_epochs=100), "mlp:4").fit(frame, y)
+    model.export(tmp_path / "artifact")
+    frame.to_csv(tmp_path / "new.csv", index=False)
+    arguments = [sys.executable, tmp_path / "artifact" / "predict.py", tmp_path / "new.csv"]
+    answer = subprocess.run(arguments, check=True, capture_output=True, text=True)
+    (tmp_path / "out.csv").write_text(answer.stdout)
+    np.testing.assert_allclose(pd.read_csv(tmp_path / "out.csv")[["mean 0", "mean 1"]], model.predict(frame), rtol=1e-5)
+
+
 def test_an_export_of_arrays_predicts_the_same_without_posteria(regression, tmp_path):
     posterior, x = regression
     size = posterior.export(tmp_path / "artifact")

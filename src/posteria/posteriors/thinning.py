@@ -7,6 +7,7 @@ import jax
 import numpy as np
 
 from posteria import tree
+from posteria.data.arrays import num_rows, rows
 from posteria.errors import SettingError
 from posteria.posteriors.base import Posterior, check_num_draws
 from posteria.posteriors.calibrated import CalibratedPosterior
@@ -61,7 +62,7 @@ def _candidates(posterior: Any, num_draws: int) -> np.ndarray:
 def _features(posterior: Posterior, flat: np.ndarray, x: Any) -> np.ndarray:
     """Means of the prediction and their squares at x, by draw: (candidate, feature)."""
     x = posterior.check_x(x)
-    x = jax.tree.map(lambda leaf: leaf[:MAX_ROWS], x)
+    x = rows(x, np.linspace(0, num_rows(x) - 1, min(MAX_ROWS, num_rows(x))).round().astype(int))  # it may be sorted
     outputs, own = forward(posterior.target)(flat, x)
     means = np.asarray(jax.vmap(posterior.model.likelihood.moments)(own, outputs)[0], np.float64)
     means = means.reshape(len(flat), -1)

@@ -83,7 +83,7 @@ def _encode(column, rows):
     except (KeyError, IndexError, TypeError, ValueError):
         raise ValueError(f"column {column['name']!r} is missing") from None
     if column["type"] == "category":
-        levels = np.array([_level(value) for value in values], dtype=object)
+        levels = np.array([_level(value, column["levels"]) for value in values], dtype=object)
         return (levels[:, None] == np.array(column["levels"], dtype=object)[None]).astype(np.float64)
     numbers = np.array([_number(column["name"], value) for value in values])
     if np.isinf(numbers).any():
@@ -101,10 +101,13 @@ def _number(name, value):
         raise ValueError(f"column {name!r} holds {value!r}, wanted a number") from None
 
 
-def _level(value):
+def _level(value, known):
+    if isinstance(value, str) and value.strip() in known:  # "None" may be a category like any other
+        return value.strip()
     if _is_missing(value):
         return MISSING_LEVEL
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value).strip()
+    is_whole = isinstance(value, (float, np.floating)) and float(value).is_integer()
+    return str(int(value)) if is_whole else str(value).strip()
 
 
 def _is_missing(value):
@@ -116,6 +119,8 @@ def _is_missing(value):
 def _read_csv(path):
     with open(path, encoding="utf-8-sig", newline="") as file:
         rows = list(csv.DictReader(file, skipinitialspace=True))
+    if not rows:
+        raise SystemExit(f"{path} has no rows")
     return {name.strip(): [row[name] for row in rows] for name in rows[0]}
 
 
@@ -150,10 +155,11 @@ def _main():
         prediction = predictor(columns)
     flat = {}
     for name, values in prediction.items():
-        names = predictor.about["class_names"] if name in ("probs", "sets") else [""]
         parts = values.reshape(len(values), -1).T
-        labels = [f"{name} {part}".strip() for part in names] if len(names) == len(parts) else [name] * len(parts)
-        flat |= dict(zip(labels, parts))
+        names = predictor.about["class_names"] if name in ("probs", "sets") else []
+        if len(names) != len(parts):
+            names = range(len(parts)) if len(parts) > 1 else [""]
+        flat |= {f"{name} {part}".strip(): column for part, column in zip(names, parts)}
     writer = csv.writer(sys.stdout)
     writer.writerow(flat)
     writer.writerows(zip(*(values.tolist() for values in flat.values())))
