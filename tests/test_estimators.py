@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone
+from sklearn.linear_model import PoissonRegressor
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -136,15 +137,19 @@ def test_it_works_inside_scikit_learn():
     assert not hasattr(pickle.loads(pickle.dumps(clone(model))), "posterior_")
 
 
-def test_new_rows_update_a_gaussian_posterior_and_nothing_else():
+def test_new_rows_update_a_gaussian_posterior_and_nothing_else(tmp_path):
     random = np.random.default_rng(0)
     x = random.normal(size=(200, 2))
     y = x[:, 0] - x[:, 1] + 0.1 * random.normal(size=200)
     model = po.Regressor("mean-field", "mlp:", random_state=1).partial_fit(x[:20], y[:20])
     first = model.predict(x, return_std=True)
-    model.partial_fit(x[20:], y[20:])
+    model.calibrate(x[20:40], y[20:40]).partial_fit(x[20:], y[20:])
+    assert not hasattr(model.posterior_, "scores")  # what was calibrated is no more
     second = model.predict(x, return_std=True)
     assert np.mean((second[0] - y) ** 2) < np.mean((first[0] - y) ** 2)
+    model.save(tmp_path / "saved")
+    for again in (po.Regressor.load(tmp_path / "saved"), pickle.loads(pickle.dumps(model))):
+        np.testing.assert_array_equal(again.predict(x), second[0])
     point = po.Regressor(QUICK, "mlp:").fit(x, y)
     with pytest.raises(AttributeError) as told:
         point.partial_fit(x, y)
@@ -155,7 +160,7 @@ def test_a_sampler_is_diagnosed_and_a_point_stops_early():
     random = np.random.default_rng(0)
     x = random.normal(size=(60, 2))
     model = po.Regressor(po.HMC(num_chains=2, num_draws=20, num_warmup=10, num_leapfrog=3), "mlp:3").fit(x, x[:, 0])
-    assert model.diagnose(x).num_chains == 2
+    assert model.diagnose(x).num_chains == 2 and model.calibrate(x, x[:, 0]).diagnose(x).num_chains == 2
     stopped = po.Regressor(po.MAP(num_epochs=5, patience=2), "mlp:3", early_stopping=True).fit(x, x[:, 0])
     assert stopped.posterior_.facts["method"]["settings"]["validation"] == 0.1
 
@@ -169,3 +174,53 @@ def test_columns_are_matched_by_name_and_missing_ones_named():
     np.testing.assert_array_equal(model.predict(frame[frame.columns[::-1]]), model.predict(frame))
     with pytest.raises(DataError, match="colour"):
         model.predict(frame.drop(columns="colour"))
+
+
+@pytest.fixture(scope="module")
+def line():
+    """Fifty rows with a slope: (x, y)."""
+    random = np.random.default_rng(0)
+    x = random.normal(size=(50, 2))
+    return x, 5 + 3 * x[:, 0] + 0.1 * random.normal(size=50)
+
+
+def test_arrays_and_frames_are_one_table_where_the_fit_had_no_names(line):
+    x, y = line
+    numbered, named = pd.DataFrame(x), pd.DataFrame(x, columns=["a", "b"])
+    of_frame = po.Regressor(QUICK, "mlp:3").fit(numbered, y)
+    np.testing.assert_array_equal(of_frame.predict(x), of_frame.predict(numbered))
+    with pytest.warns(UserWarning, match="in order"):
+        np.testing.assert_array_equal(of_frame.predict(named), of_frame.predict(x))
+    with pytest.raises(DataError, match="missing"):
+        of_frame.predict(named.assign(c=0.0))
+
+
+def test_counts_stay_counts(line):
+    x, _ = line
+    counts = np.random.default_rng(1).poisson(np.exp(1 + x[:, 0]))
+    method = po.MAP(num_epochs=300, learning_rate=0.05)
+    model = po.Regressor(method, "mlp:", likelihood=po.likelihoods.Poisson()).fit(x, counts)
+    wanted = PoissonRegressor(alpha=0).fit(x, counts).predict(x)
+    np.testing.assert_allclose(model.predict(x), wanted, rtol=0.03)  # the prior is worth a row or so in fifty
+    draws = model.sample(x, 5)
+    assert (draws >= 0).all() and (draws == np.round(draws)).all()
+
+
+def test_a_spelled_network_has_the_outputs_its_likelihood_wants_and_is_loaded_as_it_was(line, tmp_path):
+    x, y = line
+    model = po.Regressor(QUICK, "mlp:3", likelihood=po.likelihoods.HeteroscedasticGaussian()).fit(x, y)
+    model.save(tmp_path / "saved")
+    loaded = po.Regressor.load(tmp_path / "saved")
+    assert loaded.get_params() == model.get_params()
+    for again in (loaded, pickle.loads(pickle.dumps(model))):
+        np.testing.assert_array_equal(again.interval(x), model.interval(x))
+
+
+def test_early_stopping_keeps_what_was_set_of_the_climb():
+    method = po.Regressor(po.Laplace(map=QUICK), early_stopping=True)._method()
+    assert method.map.num_epochs == QUICK.num_epochs and method.map.validation == 0.1
+
+
+def test_missing_labels_are_named(line):
+    with pytest.raises(DataError, match="25 missing labels"):
+        po.Classifier(QUICK, "mlp:3").fit(line[0], pd.Series(["a", None] * 25))

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,10 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d, validate_data
 
-from posteria import nn
 from posteria.data.arrays import is_frame
 from posteria.data.encode import Number
 from posteria.data.preparation import Preparation
+from posteria.data.standardise import Standardiser
 from posteria.errors import DataError, SettingError
 from posteria.inference import registry
 from posteria.inference.map import MAP
@@ -23,7 +24,9 @@ from posteria.inference.runs import fit as fit_model
 from posteria.inference.variational_online_newton import VariationalOnlineNewton
 from posteria.models.priors import FromPosterior
 from posteria.models.tabular import model_for
+from posteria.models.target import Target
 from posteria.posteriors import saving
+from posteria.posteriors.calibrated import CalibratedPosterior
 from posteria.posteriors.units import in_units
 
 VALIDATION = 0.1  # share of the rows that early stopping holds out
@@ -62,14 +65,21 @@ class TableEstimator(BaseEstimator):
 
     def _fit(self, frame: Any, y: np.ndarray, class_names: tuple[str, ...] = ()) -> Any:
         self.preparation_ = Preparation.from_features(frame, y, self.kind, class_names)
+        if getattr(self.likelihood, "kind", None) == "count":  # counts stay whole numbers
+            as_they_are = Standardiser(np.zeros(y.shape[1:]), np.ones(y.shape[1:]))
+            self.preparation_ = replace(self.preparation_, y=as_they_are)
         self._say_what_was_imputed()
         self._fit_posterior(frame, y, self.prior, None)
         return self
 
     def _update(self, frame: Any, y: np.ndarray) -> Any:
-        """The posterior so far as the prior of new rows."""
-        so_far: Any = self.posterior_
+        """The posterior so far as the prior of new rows; a calibration of it does not hold for the new one."""
+        so_far: Any = self._uncalibrated()
         self._fit_posterior(frame, y, FromPosterior(so_far), so_far.mean_params)
+        fitted: Any = self.posterior_
+        # of all rows together the prior is the first one, which can be written down
+        model = replace(fitted.model, prior=so_far.model.prior)
+        fitted.target = Target(model, (fitted.target.blank_input, None))
         return self
 
     def _fit_posterior(self, frame: Any, y: np.ndarray, prior: Any, start: Any) -> None:
@@ -94,15 +104,13 @@ class TableEstimator(BaseEstimator):
         )
 
     def _method(self) -> Any:
-        from dataclasses import replace
-
         method = registry.as_method(self.method)
         if not self.early_stopping:
             return method
         if isinstance(method, MAP):
             return replace(method, validation=VALIDATION)
         if hasattr(method, "map"):
-            return replace(method, map=MAP(validation=VALIDATION))
+            return replace(method, map=replace(method.map or MAP(), validation=VALIDATION))
         raise SettingError(
             f"early_stopping with {type(method).__name__}", "a method that climbs to a mode", "leave it out"
         )
@@ -112,11 +120,15 @@ class TableEstimator(BaseEstimator):
     def diagnose(self, X: Any) -> Any:
         """Convergence of the functions at X, of a posterior that is chains."""
         check_is_fitted(self, "posterior_")
-        if not hasattr(self.posterior_, "diagnose"):
+        posterior = self._uncalibrated()
+        if not hasattr(posterior, "diagnose"):
             raise SettingError(
-                f"{self.posterior_.facts['method']['name']} has no chains", "a sampler", 'method="nuts" has convergence'
+                f"{posterior.facts['method']['name']} has no chains", "a sampler", 'method="nuts" has convergence'
             )
-        return self.posterior_.diagnose(self._inputs(X))
+        return posterior.diagnose(self._inputs(X))
+
+    def _uncalibrated(self) -> Any:
+        return self.posterior_.inner if isinstance(self.posterior_, CalibratedPosterior) else self.posterior_
 
     def calibrate(self, X: Any, y: Any) -> Any:
         """Calibrate on rows that were not fitted to: intervals (sets of classes) then hold what they promise."""
@@ -148,8 +160,13 @@ class TableEstimator(BaseEstimator):
         if settings.pop("class", None) != cls.__name__:
             raise DataError(f"{path} does not hold a {cls.__name__}", "a folder that its save wrote", "use po.load")
         fitted = {name: settings.pop(name) for name in list(settings) if name.endswith("_")}
+        model = posterior.model
+        parts = {"network": model.network, "likelihood": model.likelihood, "prior": model.prior}
+        objects = {name: part for name, part in parts.items() if name not in settings}
         given = {"network": network, "likelihood": likelihood, "prior": prior}
-        estimator = cls(**settings | {name: part for name, part in given.items() if part is not None})
+        estimator = cls(**settings | objects | {name: part for name, part in given.items() if part is not None})
+        if "method" not in settings:
+            estimator.method = _method_of(posterior)
         estimator.posterior_ = posterior
         estimator.preparation_ = Preparation.from_json(posterior.attached["preparation"])
         for name, value in fitted.items():
@@ -163,7 +180,7 @@ class TableEstimator(BaseEstimator):
     # ---- rows
 
     def _frame(self, X: Any, reset: bool) -> Any:
-        """A frame with named columns; an array's are x0, x1, ..."""
+        """A frame with named columns; an array's are x0, x1, ..., as are those that are numbered 0, 1, ..."""
         import pandas as pd
 
         if is_frame(X):
@@ -171,7 +188,11 @@ class TableEstimator(BaseEstimator):
                 validate_data(self, X, skip_check_array=True)
                 if len(X) < 2:
                     raise DataError(f"n_samples = {len(X)}", "at least 2 rows", "pass more")
-            return X.set_axis([str(name) for name in X.columns], axis=1)
+            names = [name if isinstance(name, str) else f"x{name}" for name in X.columns]
+            if not reset and self._goes_by_position(names):
+                warnings.warn("X has column names, but the fit had none: columns are taken in order", stacklevel=3)
+                names = [f"x{i}" for i in range(len(names))]
+            return X.set_axis(names, axis=1)
         if not reset and getattr(self, "feature_names_in_", None) is not None:
             warnings.warn("X has no column names, but the fit had: columns are taken in that order", stacklevel=3)
         array = validate_data(
@@ -179,6 +200,12 @@ class TableEstimator(BaseEstimator):
         )
         names = list(getattr(self, "feature_names_in_", [f"x{i}" for i in range(array.shape[1])]))
         return pd.DataFrame(array, columns=names)
+
+    def _goes_by_position(self, names: list[str]) -> bool:
+        """Columns with other names than the fit's, which had none of its own."""
+        encoder: Any = self.preparation_.encoder
+        known = {column.name for column in encoder.columns}
+        return not hasattr(self, "feature_names_in_") and len(names) == self.n_features_in_ and not known & set(names)
 
     def _inputs(self, X: Any) -> np.ndarray:
         check_is_fitted(self, "posterior_")
@@ -222,9 +249,7 @@ class TableEstimator(BaseEstimator):
     def __setstate__(self, state: dict) -> None:
         super().__setstate__(state)
         if "posterior_" in state:
-            network = self.network
-            if isinstance(network, str):
-                network = nn.parse(network, self.preparation_.num_outputs)
+            network = None if isinstance(self.network, str) else self.network  # a spelling is in the pack
             self.posterior_ = saving.unpack(state["posterior_"], network, self.likelihood, self.prior)
 
     def __sklearn_tags__(self) -> Any:
@@ -355,6 +380,8 @@ class Classifier(ClassifierMixin, TableEstimator):
         if y is None:
             raise ValueError("requires y to be passed, but the target y is None")
         y = column_or_1d(y, warn=True)
+        if y.dtype == object and (missing := np.flatnonzero([_is_missing(label) for label in y]).tolist()):
+            raise DataError(f"y has {len(missing)} missing labels (rows {missing[:5]})", "labels", "drop those rows")
         check_classification_targets(y)
         _check_lengths(num_rows, y)
         return y
@@ -362,7 +389,7 @@ class Classifier(ClassifierMixin, TableEstimator):
     def _known(self, y: Any) -> np.ndarray:
         """Labels as positions in `classes_`."""
         y = column_or_1d(y)
-        if unknown := sorted(set(y.tolist()) - set(self.classes_.tolist())):
+        if unknown := sorted(set(y.tolist()) - set(self.classes_.tolist()), key=str):
             raise DataError(f"classes {unknown[:5]}", f"those of the fit, {self.classes_.tolist()}", "drop those rows")
         return np.searchsorted(self.classes_, y).astype(np.int32)
 
@@ -373,9 +400,25 @@ class Classifier(ClassifierMixin, TableEstimator):
         self.classes_ = np.asarray(self.classes_)
 
 
+def _method_of(posterior: Any) -> Any:
+    """The method that fitted it; the default, and said so, where that could not be written down."""
+    stored = posterior.facts["method"]
+    try:
+        return registry.from_json(stored)
+    except SettingError as told:
+        warnings.warn(f"{told}; before another fit, set_params(method=...)", stacklevel=3)
+        return "laplace"
+
+
 def _check_lengths(num_rows: int, y: np.ndarray) -> None:
     if num_rows != len(y):
         raise DataError(f"X has {num_rows} rows, y has {len(y)}", "the same number", "check how they were joined")
+
+
+def _is_missing(label: Any) -> bool:
+    import pandas as pd
+
+    return bool(pd.isna(label))
 
 
 def _is_plain(value: Any) -> bool:

@@ -156,12 +156,13 @@ class HeteroscedasticGaussian(_NothingToInfer):
 
     floor: float = 1e-3
     kind: ClassVar[Kind] = "real"
+    outputs_per_target: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
         settings.check_positive(self, "floor")
 
     def check(self, y: Any, num_outputs: int) -> np.ndarray:
-        return checks.real_targets(y, num_outputs, outputs_per_target=2)
+        return checks.real_targets(y, num_outputs, self.outputs_per_target)
 
     def log_prob(self, own: Params, outputs: jax.Array, y: jax.Array) -> jax.Array:
         mean, std = self._mean_and_std(outputs)

@@ -25,7 +25,7 @@ def model_for(
     0.10, 0.08 and 0.21 with 2; `benchmarks/class_prior.py`).
     """
     if isinstance(network, str):
-        network = nn.parse(network, num_outputs)
+        network = nn.parse(network, num_outputs * getattr(likelihood, "outputs_per_target", 1))
     if likelihood is None:
         likelihood = likelihoods.Gaussian() if kind == "regression" else likelihoods.Categorical()
     if prior is None:
