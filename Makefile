@@ -47,10 +47,11 @@ clean:  ## remove the environments and everything that was built
 	@touch $@
 
 # PyTorch comes first, so that its own requirements are settled before the rest
-.venv-bench/.installed: pyproject.toml constraints.txt
+.venv-bench/.installed: pyproject.toml constraints.txt benchmarks/peers.txt
 	$(call environment,.venv-bench)
 	$(BENCH_BIN)/python -m pip install --quiet torch==2.13.0
 	$(BENCH_BIN)/python -m pip install --quiet -c constraints.txt -e '.[bench]'
+	$(BENCH_BIN)/python -m pip install --quiet --no-deps -r benchmarks/peers.txt
 	@touch $@
 
 define environment
