@@ -19,9 +19,7 @@ from posteria.data.standardise import Standardiser
 from posteria.errors import DataError, SettingError
 from posteria.inference import registry
 from posteria.inference.map import MAP
-from posteria.inference.mean_field import MeanField
 from posteria.inference.runs import fit as fit_model
-from posteria.inference.variational_online_newton import VariationalOnlineNewton
 from posteria.models.priors import FromPosterior
 from posteria.models.tabular import model_for
 from posteria.models.target import Target
@@ -260,7 +258,7 @@ class TableEstimator(BaseEstimator):
 
 def _can_update(estimator: TableEstimator) -> bool:
     """Whether the method's posterior, a Gaussian over the weights, can be the prior of new rows."""
-    if not isinstance(registry.as_method(estimator.method), MeanField | VariationalOnlineNewton):
+    if not getattr(registry.as_method(estimator.method), "is_updatable", False):
         raise SettingError(
             f"{estimator.method!r} cannot be updated with new rows",
             "variational inference",

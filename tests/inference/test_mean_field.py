@@ -88,7 +88,10 @@ def test_the_priors_part_is_its_expectation(prior):
         ours = np.asarray(jax.jit(jax.vmap(lambda key: bound.expected_log_prior(phi, key)))(KEYS))  # noqa: B023
         error = np.sqrt((ours.var() + sampled.var()) / len(KEYS))
         assert abs(ours.mean() - sampled.mean()) < 4 * error
-        assert estimator == "local" or ours.std() < sampled.std() or isinstance(prior, po.priors.ScaleMixture)
+        if isinstance(prior, po.priors.FanIn):
+            assert ours.std() < 0.2 * sampled.std()  # weights in closed form; only the noise of the data is drawn
+        elif isinstance(prior, dict) and estimator == "weights":
+            assert ours.std() < sampled.std()  # one leaf is drawn
 
 
 def test_entropies_and_densities_of_the_families_agree():

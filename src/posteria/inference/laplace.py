@@ -166,7 +166,7 @@ def default_map(target: Target) -> MAP:
     """Full batches on small data; on large ones as many epochs as make two million rows.
 
     Noise is set by the evidence where there are more rows than weights, else it is at the joint mode: the evidence
-    would ask for more than there is (90 % intervals then cover 98 % of UCI concrete rather than 90 %).
+    would then ask for more than there is, and intervals would cover too much.
     """
     has_noise = bool(jax.tree.leaves(target.structs["likelihood"]))
     is_determined = tree.size(target.structs["network"]) < target.num_data

@@ -61,6 +61,7 @@ class MeanField:
 
     fidelity: ClassVar[str] = "family-optimum"
     paper: ClassVar[str] = "Blundell et al. 2015"
+    is_updatable: ClassVar[bool] = True  # its Gaussian can be the prior of further data
 
     def __post_init__(self) -> None:
         for name in ("num_epochs", "batch_size", "rank", "num_samples"):

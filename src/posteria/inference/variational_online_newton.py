@@ -48,6 +48,7 @@ class VariationalOnlineNewton:
 
     fidelity: ClassVar[str] = "family-optimum"
     paper: ClassVar[str] = "Shen et al. 2024"
+    is_updatable: ClassVar[bool] = True  # its Gaussian can be the prior of further data
 
     def __post_init__(self) -> None:
         for name in ("num_epochs", "batch_size", "num_samples"):

@@ -21,7 +21,7 @@ def model_for(
     """A network (or its spelling) with the likelihood of the targets: noise is inferred, classes are categorical.
 
     The prior is scaled by fan-in, for classes twice as wide: with 1 the logits are held so small that it is unsure
-    of what it gets right (negative log-likelihood of MAP on digits, breast cancer and iris: 0.25, 0.12 and 0.61 with 1,
+    of what it gets right (negative log-likelihood of MAP on digits, breast cancer and iris: 0.26, 0.12 and 0.61 with 1,
     0.10, 0.08 and 0.21 with 2; `benchmarks/class_prior.py`).
     """
     if isinstance(network, str):
