@@ -208,6 +208,20 @@ def test_a_posterior_of_another_package_is_saved_and_loaded_once_it_is_imported(
         po.load(tmp_path / "saved")
 
 
+def test_a_folder_that_is_being_written_is_refused(tmp_path, linear, monkeypatch):
+    model, data = linear
+    folder = tmp_path / "run"
+    interrupted(model, data, QUICK, folder, monkeypatch)
+    with store.locked(folder):
+        with pytest.raises(StoreError, match="another process"):
+            po.resume(folder, data, progress=False)
+        with pytest.raises(StoreError, match="another process"):
+            po.fit(model, data, QUICK, out=folder, if_exists="replace", progress=False)
+    assert po.resume(folder, data, progress=False).facts["is_whole"]
+    with store.locked(folder):  # a finished one is only read
+        po.resume(folder, data, progress=False)
+
+
 def test_a_file_in_the_way_is_refused(tmp_path, linear):
     model, data = linear
     (tmp_path / "file").write_text("mine")

@@ -62,12 +62,13 @@ def fit(
     if if_exists == "resume" and (folder / store.MANIFEST).is_file():
         stored = store.read_manifest(folder)
         _check_same_run(stored, manifest)
-        return _resume(folder, stored, target, method, max_seconds, progress)
+        return _resume(folder, target, method, max_seconds, progress)
     store.claim(folder, if_exists)
-    if start is not None:
-        store.write_arrays(folder / store.START, {str(i): leaf for i, leaf in enumerate(jax.tree.leaves(start))})
-    store.write_json(folder / store.MANIFEST, manifest)
-    return _run(folder, manifest, target, method, key, start, max_seconds, progress)
+    with store.locked(folder):
+        if start is not None:
+            store.write_arrays(folder / store.START, {str(i): leaf for i, leaf in enumerate(jax.tree.leaves(start))})
+        store.write_json(folder / store.MANIFEST, manifest)
+        return _run(folder, manifest, target, method, key, start, max_seconds, progress)
 
 
 def resume(
@@ -99,7 +100,7 @@ def resume(
     method = registry.as_method(method)
     method, _ = _written_start(method, None, target, jax.random.key(0))
     _check_same_run(stored, _manifest(target, method, key_from_json(stored["run"]["key"])))
-    return _resume(folder, stored, target, method, max_seconds, progress)
+    return _resume(folder, target, method, max_seconds, progress)
 
 
 def sample(
@@ -180,11 +181,19 @@ def _check_seconds(max_seconds: float | None) -> None:
         raise SettingError(f"max_seconds is {max_seconds}", "a positive number", "leave it out for no limit")
 
 
-def _resume(
+def _resume(folder: Path, target: Target, method: Any, max_seconds: float | None, progress: bool) -> Posterior:
+    if store.read_manifest(folder)["status"] == "complete":  # which may be a folder to read only
+        return saving.load(folder, target.model.network, target.model.likelihood, target.model.prior)
+    with store.locked(folder):
+        stored = store.read_manifest(folder)
+        if stored["status"] == "complete":  # by now
+            return saving.load(folder, target.model.network, target.model.likelihood, target.model.prior)
+        return _continue(folder, stored, target, method, max_seconds, progress)
+
+
+def _continue(
     folder: Path, stored: dict, target: Target, method: Any, max_seconds: float | None, progress: bool
 ) -> Posterior:
-    if stored["status"] == "complete":
-        return saving.load(folder, target.model.network, target.model.likelihood, target.model.prior)
     shutil.rmtree(folder / "arrays", ignore_errors=True)  # of a run that was cut short
     manifest = {name: part for name, part in stored.items() if name != "posterior"} | {"status": "running"}
     store.write_json(folder / store.MANIFEST, manifest)

@@ -205,7 +205,8 @@ def claim(folder: Path, if_exists: str) -> None:
                 'if_exists="resume" continues the run in it, if_exists="replace" removes it',
             )
         read_manifest(folder)  # never remove what is not ours
-        shutil.rmtree(folder)
+        with locked(folder):
+            shutil.rmtree(folder)
     folder.mkdir(parents=True, exist_ok=True)
 
 
