@@ -22,7 +22,7 @@ SCRIPTS = (
     "laplace_torch",
     "laplace_memory",
     "estimators",
-    "class_prior",
+    "table_prior",
 )
 PACKAGES = (
     "posteria",

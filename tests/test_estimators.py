@@ -17,6 +17,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import posteria as po
 from posteria.errors import DataError, SettingError
+from posteria.models.tabular import model_for
 
 QUICK = po.MAP(num_epochs=60, learning_rate=0.05)
 EXEMPT = {
@@ -216,9 +217,20 @@ def test_a_spelled_network_has_the_outputs_its_likelihood_wants_and_is_loaded_as
         np.testing.assert_array_equal(again.interval(x), model.interval(x))
 
 
-def test_early_stopping_keeps_what_was_set_of_the_climb():
-    method = po.Regressor(po.Laplace(map=QUICK), early_stopping=True)._method()
+def test_early_stopping_keeps_what_was_set_of_the_climb_and_mini_batches_where_rows_are_many():
+    x, y = np.zeros((5000, 1), np.float32), np.zeros((5000, 1), np.float32)
+    model = model_for("regression", 1, 5000, "mlp:3")
+    method = po.Regressor(po.Laplace(map=QUICK), early_stopping=True)._method(model, (x, y))
     assert method.map.num_epochs == QUICK.num_epochs and method.map.validation == 0.1
+    method = po.Regressor(early_stopping=True)._method(model, (x, y))
+    assert method.map.batch_size < 1000 and method.map.validation == 0.1
+
+
+def test_the_default_prior_is_wider_for_classes_and_where_rows_are_many():
+    assert model_for("regression", 1, 100).prior == po.priors.FanIn()
+    for many in (model_for("regression", 1, 100_000), model_for("classes", 3, 100)):
+        assert many.prior == po.priors.FanIn(scale=2.0)
+    assert model_for("classes", 3, 100, prior=po.priors.Normal(0.5)).prior == po.priors.Normal(0.5)
 
 
 def test_missing_labels_are_named(line):

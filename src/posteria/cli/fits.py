@@ -75,7 +75,7 @@ def fit(
     use_cores()
     preparation, (x, y) = source.prepare()
     prior = None if prior_std is None else Normal(prior_std)
-    model = model_for(preparation.kind, preparation.num_outputs, network, prior=prior, temperature=temperature)
+    model = model_for(preparation.kind, preparation.num_outputs, len(y), network, prior=prior, temperature=temperature)
     folder = out or Path("runs") / f"{source.name}-{method.replace(':', '-')}"
     say(f"{_rows(x)}, {preparation.kind}; {method}, {network}; writing {folder}", quiet)
     for name, reason in preparation.encoder.dropped if preparation.encoder else ():

@@ -95,7 +95,13 @@ def plan(
         facts["notes"].append(f"column {group or time!r} splits the rows and is no input")
     preparation: Any = folds[0].preparation
     model = model_for(
-        preparation.kind, preparation.num_outputs, network, likelihood=likelihood, prior=prior, temperature=temperature
+        preparation.kind,
+        preparation.num_outputs,
+        len(folds[0].y_train),
+        network,
+        likelihood=likelihood,
+        prior=prior,
+        temperature=temperature,
     )
     Target(model, folds[0].train)  # refuses what cannot be fitted, and says why
     entries = as_entries(methods, baselines, reference)

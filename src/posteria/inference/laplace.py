@@ -31,8 +31,9 @@ from posteria.models.model import Model
 from posteria.models.target import Target
 from posteria.posteriors.linearised import PREDICTIVES, LaplacePosterior
 
-FULL_BATCH = 2000  # data up to which the default ascent takes them all at once
-BATCH_SIZE, ROWS_SEEN = 512, 2_000_000  # beyond: mini-batches, and this many rows over all epochs
+FULL_BATCH = 1000  # data up to which the default ascent takes them all at once
+BATCH_SIZE = 128  # beyond: mini-batches, whose noise finds modes that predict better than full batches' do
+ROWS_SEEN, MAX_EPOCHS = 2_000_000, 300  # over all epochs; epochs at most
 NEWTON_STEPS, NUM_LENGTHS = 3, 4  # at most, with the whole matrix; lengths of a step that are tried
 LEAST_GAIN = 1e-3  # nats of log density for which a step is taken
 LIKELIHOOD_ROWS = 4096  # data whose log likelihood is computed at once
@@ -173,7 +174,7 @@ def default_map(target: Target) -> MAP:
     tune = "noise" if has_noise and is_determined and target.temperature == 1.0 else None
     if target.num_data <= FULL_BATCH:
         return MAP(tune=tune)
-    num_epochs = int(np.clip(ROWS_SEEN // target.num_data, 20, 1000))
+    num_epochs = int(np.clip(ROWS_SEEN // target.num_data, 20, MAX_EPOCHS))
     return MAP(num_epochs=num_epochs, batch_size=BATCH_SIZE, tune=tune, every=max(1, num_epochs // 10))
 
 

@@ -6,12 +6,14 @@ from posteria import nn
 from posteria.models import likelihoods, priors
 from posteria.models.model import Model
 
-CLASS_SCALE = 2.0  # of the prior, where targets are classes
+WIDE = 2.0  # scale of the prior where targets are classes, or rows are many
+MANY_ROWS = 5000  # about twice the weights of mlp:50,50
 
 
 def model_for(
     kind: str,
     num_outputs: int,
+    num_rows: int,
     network: Any = "mlp:50,50",
     *,
     likelihood: Any = None,
@@ -20,14 +22,16 @@ def model_for(
 ) -> Model:
     """A network (or its spelling) with the likelihood of the targets: noise is inferred, classes are categorical.
 
-    The prior is scaled by fan-in, for classes twice as wide: with 1 the logits are held so small that it is unsure
-    of what it gets right (negative log-likelihood of MAP on digits, breast cancer and iris: 0.26, 0.12 and 0.61 with 1,
-    0.10, 0.08 and 0.21 with 2; `benchmarks/class_prior.py`).
+    The prior is scaled by fan-in. For classes it is twice as wide: with 1 the logits are held so small that it is
+    unsure of what it gets right (negative log-likelihood of MAP on digits, breast cancer and iris: 0.26, 0.12 and 0.61
+    with 1, 0.10, 0.08 and 0.21 with 2). So it is where rows are many and hold the weights themselves; with fewer, a
+    wide prior lets the network fit the noise. `benchmarks/table_prior.py` has these figures.
     """
     if isinstance(network, str):
         network = nn.parse(network, num_outputs * getattr(likelihood, "outputs_per_target", 1))
     if likelihood is None:
         likelihood = likelihoods.Gaussian() if kind == "regression" else likelihoods.Categorical()
     if prior is None:
-        prior = priors.FanIn() if kind == "regression" else priors.FanIn(scale=CLASS_SCALE)
+        is_wide = kind != "regression" or num_rows >= MANY_ROWS
+        prior = priors.FanIn(scale=WIDE) if is_wide else priors.FanIn()
     return Model(network, likelihood, prior, temperature)

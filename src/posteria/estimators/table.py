@@ -1,16 +1,13 @@
-"""scikit-learn estimators: a table in, predictions with honest uncertainty out, in the data's own units."""
+"""What Regressor and Classifier share."""
 
 import warnings
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-from sklearn.utils.metaestimators import available_if
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d, validate_data
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from posteria.data.arrays import is_frame
 from posteria.data.encode import Number
@@ -18,8 +15,10 @@ from posteria.data.preparation import Preparation
 from posteria.data.standardise import Standardiser
 from posteria.errors import DataError, SettingError
 from posteria.inference import registry
+from posteria.inference.laplace import default_map
 from posteria.inference.map import MAP
 from posteria.inference.runs import fit as fit_model
+from posteria.models.model import Model
 from posteria.models.priors import FromPosterior
 from posteria.models.tabular import model_for
 from posteria.models.target import Target
@@ -31,7 +30,7 @@ VALIDATION = 0.1  # share of the rows that early stopping holds out
 
 
 class TableEstimator(BaseEstimator):
-    """What Regressor and Classifier share: rows to a network's inputs, a posterior, and its verbs.
+    """Rows to a network's inputs, a posterior, and its verbs, in the data's own units.
 
     `X` is a frame (categories, booleans, missing values) or an array. Columns of a frame are matched by name.
     """
@@ -85,15 +84,17 @@ class TableEstimator(BaseEstimator):
         model = model_for(
             self.kind,
             preparation.num_outputs,
+            len(y),
             self.network,
             likelihood=self.likelihood,
             prior=prior,
             temperature=self.temperature,
         )
+        data = preparation.inputs(frame), self._targets(y)
         self.posterior_ = fit_model(
             model,
-            (preparation.inputs(frame), self._targets(y)),
-            self._method(),
+            data,
+            self._method(model, data),
             key=_seed(self.random_state),
             start=start,
             max_seconds=self.max_seconds,
@@ -101,14 +102,15 @@ class TableEstimator(BaseEstimator):
             attach={"preparation": preparation.to_json(), "estimator": self._settings()},
         )
 
-    def _method(self) -> Any:
+    def _method(self, model: Model, data: tuple) -> Any:
         method = registry.as_method(self.method)
         if not self.early_stopping:
             return method
         if isinstance(method, MAP):
             return replace(method, validation=VALIDATION)
         if hasattr(method, "map"):
-            return replace(method, map=replace(method.map or MAP(), validation=VALIDATION))
+            climb = method.map or replace(default_map(Target(model, data)), tune=None)
+            return replace(method, map=replace(climb, validation=VALIDATION))
         raise SettingError(
             f"early_stopping with {type(method).__name__}", "a method that climbs to a mode", "leave it out"
         )
@@ -256,7 +258,7 @@ class TableEstimator(BaseEstimator):
         return tags
 
 
-def _can_update(estimator: TableEstimator) -> bool:
+def can_update(estimator: TableEstimator) -> bool:
     """Whether the method's posterior, a Gaussian over the weights, can be the prior of new rows."""
     if not getattr(registry.as_method(estimator.method), "is_updatable", False):
         raise SettingError(
@@ -267,135 +269,9 @@ def _can_update(estimator: TableEstimator) -> bool:
     return True
 
 
-class Regressor(RegressorMixin, TableEstimator):
-    """A Bayesian network for a real target (or several), with the noise inferred.
-
-    `method` is a name or an object such as `po.HMC()`; `network` "mlp:50,50" or any network.
-    """
-
-    kind = "regression"
-
-    def fit(self, X: Any, y: Any) -> "Regressor":
-        frame = self._frame(X, reset=True)
-        return self._fit(frame, self._checked(y, len(frame)))
-
-    @available_if(_can_update)
-    def partial_fit(self, X: Any, y: Any) -> "Regressor":
-        """More rows: the posterior so far is their prior. The first call sets units and categories."""
-        if not hasattr(self, "posterior_"):
-            return self.fit(X, y)
-        frame = self._frame(X, reset=False)
-        return self._update(frame, self._checked(y, len(frame)))
-
-    def predict(self, X: Any, return_std: bool = False) -> Any:
-        """The mean, or (mean, std)."""
-        predictive = self._predict(X)
-        mean = self._shaped(predictive.mean)
-        return (mean, self._shaped(predictive.std)) if return_std else mean
-
-    def interval(self, X: Any, level: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
-        """(lower, upper): the central interval that holds `level` of the prediction."""
-        lower, upper = self._predict(X).interval(level)
-        return self._shaped(lower), self._shaped(upper)
-
-    def sample(self, X: Any, num: int, key: int = 0) -> np.ndarray:
-        """Draws of y: (num, n) or (num, n, targets)."""
-        return self._shaped(self._predict(X).sample(key, num))
-
-    def _checked(self, y: Any, num_rows: int) -> np.ndarray:
-        if y is None:
-            raise ValueError("requires y to be passed, but the target y is None")
-        y = check_array(y, dtype=np.float64, ensure_2d=False, allow_nd=False, input_name="y")
-        if y.ndim == 2 and y.shape[1] == 1:
-            y = column_or_1d(y, warn=True)
-        _check_lengths(num_rows, y)
-        return y
-
-    def _shaped(self, values: np.ndarray) -> np.ndarray:
-        is_one: bool = self.preparation_.y is not None and self.preparation_.y.mean.ndim == 0
-        return values[..., 0] if is_one else values
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.multi_output = True
-        tags.target_tags.single_output = True
-        return tags
-
-
-class Classifier(ClassifierMixin, TableEstimator):
-    """A Bayesian network for classes.
-
-    `method` is a name or an object such as `po.HMC()`; `network` "mlp:50,50" or any network.
-    """
-
-    kind = "classes"
-
-    def fit(self, X: Any, y: Any) -> "Classifier":
-        frame = self._frame(X, reset=True)
-        labels = self._checked(y, len(frame))
-        self.classes_, positions = np.unique(labels, return_inverse=True)
-        if len(self.classes_) < 2:
-            raise DataError(f"y has one class, {self.classes_[0]!r}", "at least two classes", "check the target")
-        return self._fit(frame, positions.astype(np.int32), tuple(map(str, self.classes_)))
-
-    @available_if(_can_update)
-    def partial_fit(self, X: Any, y: Any, classes: Iterable | None = None) -> "Classifier":
-        """More rows: the posterior so far is their prior. The first call must see every class."""
-        if not hasattr(self, "posterior_"):
-            if classes is not None and set(classes) - set(np.unique(y)):
-                raise DataError(
-                    "a first part without some of the classes", "rows of every class", "begin with more rows"
-                )
-            return self.fit(X, y)
-        frame = self._frame(X, reset=False)
-        return self._update(frame, self._known(self._checked(y, len(frame))))
-
-    def predict(self, X: Any) -> np.ndarray:
-        """The most probable class."""
-        probs = self.predict_proba(X)
-        return self.classes_[probs.argmax(1)]
-
-    def predict_proba(self, X: Any) -> np.ndarray:
-        """(n, classes), in the order of `classes_`."""
-        return np.asarray(self._predict(X).probs, np.float64)
-
-    def entropy(self, X: Any) -> np.ndarray:
-        """How uncertain each prediction is, in nats: (n,)."""
-        return self._predict(X).entropy
-
-    def sets(self, X: Any, level: float = 0.9) -> np.ndarray:
-        """Which classes each row may have, (n, classes), after `calibrate`: right for `level` of the rows."""
-        predictive = self._predict(X)
-        if not hasattr(predictive, "sets"):
-            raise SettingError("sets before calibrate", "a calibrated classifier", "calibrate(X, y) on held-out rows")
-        return predictive.sets(level)
-
-    def sample(self, X: Any, num: int, key: int = 0) -> np.ndarray:
-        """Draws of the class: (num, n)."""
-        return self.classes_[np.asarray(self._predict(X).sample(key, num))]
-
-    def _checked(self, y: Any, num_rows: int) -> np.ndarray:
-        if y is None:
-            raise ValueError("requires y to be passed, but the target y is None")
-        y = column_or_1d(y, warn=True)
-        if y.dtype == object and (missing := np.flatnonzero([_is_missing(label) for label in y]).tolist()):
-            raise DataError(f"y has {len(missing)} missing labels (rows {missing[:5]})", "labels", "drop those rows")
-        check_classification_targets(y)
-        _check_lengths(num_rows, y)
-        return y
-
-    def _known(self, y: Any) -> np.ndarray:
-        """Labels as positions in `classes_`."""
-        y = column_or_1d(y)
-        if unknown := sorted(set(y.tolist()) - set(self.classes_.tolist()), key=str):
-            raise DataError(f"classes {unknown[:5]}", f"those of the fit, {self.classes_.tolist()}", "drop those rows")
-        return np.searchsorted(self.classes_, y).astype(np.int32)
-
-    def _settings(self) -> dict:
-        return super()._settings() | {"classes_": self.classes_.tolist()}
-
-    def _restore_classes(self) -> None:
-        self.classes_ = np.asarray(self.classes_)
+def check_lengths(num_rows: int, y: np.ndarray) -> None:
+    if num_rows != len(y):
+        raise DataError(f"X has {num_rows} rows, y has {len(y)}", "the same number", "check how they were joined")
 
 
 def _method_of(posterior: Any) -> Any:
@@ -406,17 +282,6 @@ def _method_of(posterior: Any) -> Any:
     except SettingError as told:
         warnings.warn(f"{told}; before another fit, set_params(method=...)", stacklevel=3)
         return "laplace"
-
-
-def _check_lengths(num_rows: int, y: np.ndarray) -> None:
-    if num_rows != len(y):
-        raise DataError(f"X has {num_rows} rows, y has {len(y)}", "the same number", "check how they were joined")
-
-
-def _is_missing(label: Any) -> bool:
-    import pandas as pd
-
-    return bool(pd.isna(label))
 
 
 def _is_plain(value: Any) -> bool:
