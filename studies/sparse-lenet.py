@@ -40,6 +40,7 @@ PUBLISHED = {
 }
 TARGETS = {"lenet-300-100": (60, 2.0), "lenet-5": (200, 0.9)}  # at least so many times fewer, at most so much error
 NETWORKS = {"lenet-300-100": po.nn.lenet_300_100, "lenet-5": po.nn.lenet5}
+LAYERS = ("first", "second", "hidden", "last")  # of LeNet-5, from the image up
 SETTINGS = {
     ("small", "lenet-300-100"): Settings(10, 60, 64, 3e-3, 0.5),
     ("small", "lenet-5"): Settings(5, 20, 64, 5e-3, 0.5),
@@ -115,7 +116,9 @@ def run(name: str, arguments: argparse.Namespace) -> bool:
         draw(arguments.picture.with_stem(f"{arguments.picture.stem}-{name}"), sparse)
 
     wanted = PUBLISHED[name]
-    sparsity = " - ".join(f"{100 * share:.1f}" for share in pruned.sparsity().values())
+    shares = pruned.sparsity()
+    order = [f"{layer}/kernel" for layer in LAYERS] if name == "lenet-5" else list(shares)
+    sparsity = " - ".join(f"{100 * shares[path]:.1f}" for path in order)
     error = error_of_means(pruned, test)
     print(f"\n{name}: {method}")
     print(f"{'':36}{'here':>22}{'published (MNIST)':>24}")
