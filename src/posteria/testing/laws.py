@@ -27,6 +27,23 @@ def _fitted(method: Any, scenario: str, key: int = 0, **settings: Any) -> tuple:
     return known, fit(known.model, known.data, method, key=key, progress=False)
 
 
+@lru_cache(maxsize=8)
+def _fitted_odd(method: Any) -> tuple[Model, list, Any]:
+    """Of a network whose parameters are nested and of several types, with a list that grows when it is traced."""
+    calls = []
+
+    def init(key: jax.Array, x: jax.Array) -> dict:
+        return {"deep": [jnp.zeros((x.shape[-1], 1)), {"half": jnp.zeros(1, jnp.bfloat16)}], "scalar": jnp.zeros(())}
+
+    def apply(params: dict, x: jax.Array) -> jax.Array:
+        calls.append(1)
+        weight, rest = params["deep"]
+        return x @ weight + rest["half"].astype(jnp.float32) + params["scalar"]
+
+    model = Model(Network(init, apply))
+    return model, calls, fit(model, targets.linear_regression().data, method, progress=False)
+
+
 def flat_draws(posterior: Any, num_draws: int = 4000) -> np.ndarray:
     """Weights as (chain, draw, size): the stored chains, or one chain of independent draws."""
     if hasattr(posterior, "stored"):
@@ -59,37 +76,17 @@ class MethodLaws:
             assert difference.max() > 0
 
     def test_any_pytree_and_dtype_comes_back_unchanged(self) -> None:
-        def init(key: jax.Array, x: jax.Array) -> dict:
-            return {
-                "deep": [jnp.zeros((x.shape[-1], 1)), {"half": jnp.zeros(1, jnp.bfloat16)}],
-                "scalar": jnp.zeros(()),
-            }
-
-        def apply(params: dict, x: jax.Array) -> jax.Array:
-            weight, rest = params["deep"]
-            return x @ weight + rest["half"].astype(jnp.float32) + params["scalar"]
-
-        known = targets.linear_regression()
-        posterior = fit(Model(Network(init, apply)), known.data, self.quick, progress=False)
+        model, _, posterior = _fitted_odd(self.quick)
         draws = posterior.sample(0, 3)
-        wanted = init(jax.random.key(0), known.data[0])
+        wanted = model.network.init(jax.random.key(0), targets.linear_regression().data[0])
         assert jax.tree.structure(draws) == jax.tree.structure(wanted)
         for draw, leaf in zip(jax.tree.leaves(draws), jax.tree.leaves(wanted)):
             assert (draw.shape, draw.dtype) == ((3, *leaf.shape), leaf.dtype)
 
     def test_a_second_fit_does_not_trace_the_network_again(self) -> None:
-        calls = []
-        linear = targets.linear_network()
-
-        def apply(params: dict, x: jax.Array) -> jax.Array:
-            calls.append(1)
-            return linear.apply(params, x)
-
-        known = targets.linear_regression()
-        model = Model(Network(linear.init, apply))
-        fit(model, known.data, self.quick, progress=False)
+        model, calls, _ = _fitted_odd(self.quick)
         num_calls = len(calls)
-        x, y = known.data
+        x, y = targets.linear_regression().data
         fit(model, (x, y + 1.0), self.quick, key=1, progress=False)
         assert len(calls) == num_calls
 
