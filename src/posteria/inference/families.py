@@ -53,6 +53,11 @@ class DiagonalFamily:
         terms = jax.tree.map(lambda m, s, w: normal_density((w - m) / s, jnp.log(s)).sum(), mean, std, params)
         return sum(jax.tree.leaves(terms))
 
+    def log_prob_at_draw(self, phi: Phi, key: jax.Array, draw: tree.Params) -> jax.Array:
+        """Log density of q at `draw(phi, key)`, whose gradient is that along the draw alone."""
+        del key
+        return self.log_prob(jax.lax.stop_gradient(phi), draw)
+
     def prior_draw(self, phi: Phi, key: jax.Array) -> tree.Params:
         """A draw at which priors are taken that have no closed form."""
         return self.draw(phi, key)
@@ -82,8 +87,9 @@ class FullFamily(DiagonalFamily):
         return {"mean": tree.ravel(mean), "factor": jnp.diag(softplus_inverse(tree.ravel(std)))}
 
     def factor(self, phi: Phi) -> jax.Array:
+        """Rows in units of their diagonal: steps of an optimiser that were larger than it would make it singular."""
         diagonal = softplus(jnp.diagonal(phi["factor"]))
-        return jnp.tril(phi["factor"], -1) + jnp.diag(diagonal)
+        return diagonal[:, None] * (jnp.tril(phi["factor"], -1) + jnp.eye(len(diagonal)))
 
     def marginals(self, phi: Phi) -> Marginals:
         return self.unravel(phi["mean"]), self.unravel(jnp.sqrt((self.factor(phi) ** 2).sum(1)))
@@ -98,6 +104,15 @@ class FullFamily(DiagonalFamily):
         factor = self.factor(phi)
         white = solve_triangular(factor, tree.ravel(params) - phi["mean"], lower=True)
         return normal_density(white, jnp.log(jnp.diagonal(factor))).sum()
+
+    def log_prob_at_draw(self, phi: Phi, key: jax.Array, draw: tree.Params) -> jax.Array:
+        """From the draw's own noise: to find it again from the draw would lose it to rounding."""
+        factor = jax.lax.stop_gradient(self.factor(phi))
+        white = fast_normal(key, phi["mean"].shape)
+        slope = -solve_triangular(factor, white, lower=True, trans=1)
+        flat = tree.ravel(draw)
+        value = normal_density(white, jnp.log(jnp.diagonal(factor))).sum()
+        return value + slope @ (flat - jax.lax.stop_gradient(flat))
 
     def normal(self, phi: Phi) -> tuple[jax.Array, gaussian.Spread]:
         return phi["mean"], gaussian.Full(self.factor(phi))

@@ -65,7 +65,7 @@ class Bound:
         """
         draw = self.family.draw(phi, key)
         params = self._cast(draw)
-        log_q = self.family.log_prob(jax.lax.stop_gradient(phi), draw)
+        log_q = self.family.log_prob_at_draw(phi, key, draw)
         log_likelihood = None if batch is None else self.target.log_likelihood(params, batch)
         return self.target.tempered(kl_weight * self.target.log_prior(params), log_likelihood) - kl_weight * log_q
 
