@@ -20,6 +20,7 @@ from posteria.inference.families import (
 from posteria.inference.variational import Bound
 from posteria.models.densities import softplus
 from posteria.models.target import Target
+from posteria.random import fast_normal
 from posteria.testing import linear_regression
 
 RNG = np.random.default_rng(0)
@@ -112,6 +113,40 @@ def test_entropies_and_densities_of_the_families_agree():
         assert centre.shape == marginal.shape
 
 
+def test_the_density_of_a_full_covariance_at_its_own_draw_is_exact_where_it_is_nearly_singular():
+    """Found again from the draw, the noise would be lost to rounding; its gradient along the draw is the density's."""
+    target, _, _ = at_random()
+    q = FullFamily(target.without_data())
+    mean = target.init(jax.random.key(0))
+    phi = q.init(jax.random.key(1), mean, jax.tree.map(lambda m: jnp.full_like(m, 0.1), mean))
+    key = jax.random.key(3)
+    for size, is_singular in ((0.1, False), (3.0, True)):
+        phi["factor"] += size * jnp.tril(jax.random.normal(jax.random.key(2), phi["factor"].shape), -1)
+        assert (np.linalg.cond(q.factor(phi)) > 1e7) == is_singular
+        draw = q.draw(phi, key)
+        white = np.asarray(fast_normal(key, phi["mean"].shape), np.float64)
+        diagonal = np.asarray(jnp.diagonal(q.factor(phi)), np.float64)
+        exact = (-0.5 * white**2 - np.log(diagonal) - 0.5 * np.log(2 * np.pi)).sum()
+        assert q.log_prob_at_draw(phi, key, draw) == pytest.approx(exact, rel=1e-5)
+        if not is_singular:
+            ours = jax.grad(lambda w: q.log_prob_at_draw(phi, key, w))(draw)
+            theirs = jax.grad(lambda w: q.log_prob(phi, w))(draw)
+            np.testing.assert_allclose(tree.ravel(ours), tree.ravel(theirs), rtol=1e-3, atol=1e-2)
+
+
+def test_a_full_covariance_of_a_network_has_the_elbo_that_its_draws_say():
+    """Steps that are large beside the standard deviations used to make it singular."""
+    model = po.Model(po.nn.mlp((5,)), po.likelihoods.Gaussian(0.1), temperature=0.25)
+    posterior = po.fit(model, (X, Y), po.MeanField(family="full", num_epochs=500), progress=False)
+    factor = np.asarray(posterior.spread.factor, np.float64)
+    assert np.linalg.cond(factor) < 1e4
+    entropy = np.log(np.diag(factor)).sum() + 0.5 * len(factor) * (1 + np.log(2 * np.pi))
+    params = posterior.sample_params(jax.random.key(1), 1000)
+    values = np.asarray(jax.vmap(Target(model, (X, Y)).log_density)(params), np.float64)
+    error = np.hypot(values.std() / np.sqrt(len(values)), posterior.facts["elbo_error"])
+    assert abs(values.mean() + entropy - posterior.facts["elbo"]) < 4 * error
+
+
 def test_softplus_is_accurate_where_standard_deviations_live():
     rho = jnp.linspace(-30.0, 15.0, 200)
     exact = np.log1p(np.exp(np.asarray(rho, np.float64)))
@@ -131,6 +166,9 @@ def test_rank_one_noise_has_its_moments_and_its_file_holds_the_weights_once(tmp_
     correlation = np.cov(draws.T) - posterior.spread.covariance()
     assert np.abs(correlation).max() < 0.1 * variances.max()
     assert "elbo" not in posterior.facts
+    method = po.MeanField(family="rank-one")
+    assert method.model_differs in posterior.facts["notes"] and not po.MeanField().model_differs
+    assert not hasattr(po.Regressor(method), "partial_fit") and hasattr(po.Regressor(po.MeanField()), "partial_fit")
     posterior.save(tmp_path / "saved")
     loaded = po.load(tmp_path / "saved")
     np.testing.assert_array_equal(loaded.predict(X).mean, posterior.predict(X).mean)

@@ -122,9 +122,22 @@ def test_pruning_twice_is_pruning_once(gaussian):
     np.testing.assert_array_equal(twice.kept, gaussian.prune(fraction=0.75).kept)
 
 
+def test_what_was_attached_travels_along_and_the_elbo_does_not(gaussian):
+    whole = GaussianPosterior(
+        gaussian.target, gaussian.mean, gaussian.spread, {"elbo": -1.0, "elbo_error": 0.1, "seconds": 2.0}
+    )
+    whole.attached = {"preparation": "of a table"}
+    pruned = whole.prune(fraction=0.5)
+    for posterior in (pruned, pruned.compressed()):
+        assert posterior.attached == whole.attached and posterior.facts == {"seconds": 2.0}
+
+
 def test_what_cannot_be_pruned_is_refused(gaussian):
     with pytest.raises(SettingError, match="one of the two"):
         gaussian.prune(by="snr")
+    for by, threshold in (("snr", -1.0), ("snr", float("nan")), ("log_alpha", float("nan"))):
+        with pytest.raises(SettingError, match="threshold is"):
+            gaussian.prune(by=by, threshold=threshold)
     with pytest.raises(SettingError, match="by is"):
         gaussian.prune(by="size", fraction=0.5)
     size = tree.size(gaussian.target.structs)
@@ -144,6 +157,8 @@ def test_a_sparse_posterior_remembers_its_training_and_survives_saving(tmp_path)
     assert len(posterior.history) == 20
     np.testing.assert_array_equal(posterior.history[-1]["layers/0/kernel"][:, 0], [False, True, True])
     assert not posterior.history[0]["layers/0/kernel"].any()
+    late = po.fit(model, (x, y), po.SparseVariationalDropout(num_epochs=1000), progress=False, max_seconds=1e-6)
+    assert len(late.history) < 20  # moments that it did not get to are not shown
     posterior.save(tmp_path / "sparse")
     loaded = po.load(tmp_path / "sparse")
     np.testing.assert_array_equal(loaded.history[10]["layers/0/kernel"], posterior.history[10]["layers/0/kernel"])

@@ -263,7 +263,7 @@ def can_update(estimator: TableEstimator) -> bool:
     if not getattr(registry.as_method(estimator.method), "is_updatable", False):
         raise SettingError(
             f"{estimator.method!r} cannot be updated with new rows",
-            "variational inference",
+            "a method whose posterior is a Gaussian",
             'take method="mean-field", or fit all rows again',
         )
     return True

@@ -18,11 +18,12 @@ from posteria.inference import families, variational
 from posteria.inference.loop import Kernel, Run
 from posteria.inference.map import MAP
 from posteria.inference.mcmc import find_starts
-from posteria.inference.rank_one import RankOneFamily
+from posteria.inference.rank_one import FACTOR_PRIOR, RankOneFamily
 from posteria.inference.variational import Bound, Info, State
 from posteria.models.target import Target, check_starts
 from posteria.posteriors.gaussian import GaussianPosterior
 from posteria.trace.local import SHARED, treatments
+from posteria.trace.moments import moments
 
 ESTIMATORS = ("local", "flipout", "weights", "moments", "local-independent")
 DEFAULT_ESTIMATORS = {"diagonal": "local", "full": "path", "lowrank": "path", "rank-one": "weights"}
@@ -61,7 +62,6 @@ class MeanField:
 
     fidelity: ClassVar[str] = "family-optimum"
     paper: ClassVar[str] = "Blundell et al. 2015"
-    is_updatable: ClassVar[bool] = True  # its Gaussian can be the prior of further data
 
     def __post_init__(self) -> None:
         for name in ("num_epochs", "batch_size", "rank", "num_samples"):
@@ -82,17 +82,28 @@ class MeanField:
                 "leave the estimator out",
             )
 
+    @property
+    def is_updatable(self) -> bool:
+        """Whether its posterior is a Gaussian, which can be the prior of further data."""
+        return self.family != "rank-one"
+
+    @property
+    def model_differs(self) -> str:
+        """How the model that is fitted differs from the one that was given."""
+        return FACTOR_PRIOR if self.family == "rank-one" else ""
+
     def fit(self, key: jax.Array, target: Target, start: Any, run: Run) -> GaussianPosterior:
         target.check_proper()
+        bare = target.without_data()
+        estimator = self.estimator or DEFAULT_ESTIMATORS[self.family]
+        run.note(self.model_differs)
+        run.note(_caveat(bare, estimator))
+        family = _family(bare, self.family, self.rank)
         key_start, key_init, key_fit, key_elbo = jax.random.split(key, 4)
         starts = self._starts(key_start, target, start, run)
         batch_size = min(self.batch_size or target.num_data, target.num_data)
         check_starts(target, starts, num_rows=batch_size or None)
-        bare = target.without_data()
-        estimator = self.estimator or DEFAULT_ESTIMATORS[self.family]
-        run.note(_caveat(bare, estimator))
         steps_per_epoch = variational.steps_per_epoch(target, batch_size)
-        family = _family(bare, self.family, self.rank)
         phi = _initial(family, self.initial_std)(key_init, tree.index(starts, 0))
         trace = run.stage("fit", share=variational.FIT_SHARE).loop(
             _ascent(
@@ -195,7 +206,10 @@ def _initial(family: Any, initial_std: float) -> Any:
 
 @lru_cache(maxsize=64)
 def _caveat(target: Target, estimator: str) -> str:
-    """What the user should know of the estimator on this network."""
+    """What the user should know of the estimator on this network; refuses one that cannot follow it."""
+    if estimator == "moments" and target.blank_input is not None:
+        structs = target.structs["network"]
+        jax.eval_shape(moments(target.model.network.apply), structs, structs, target.blank_input)
     if estimator == "local-independent":
         return "local-independent: noise at a weight's positions is independent in training, and shared in prediction"
     if estimator not in ("local", "flipout") or target.blank_input is None:

@@ -35,7 +35,7 @@ class Schedule(NamedTuple):
             value = getattr(method, name)
             if value is not None and not (isinstance(value, int | np.integer) and value > 0):
                 raise SettingError(f"{name} is {value!r}", "a positive whole number", "leave it out for the default")
-        if not method.learning_rate > 0:
+        if not 0.0 < method.learning_rate < float("inf"):
             raise SettingError(f"learning_rate is {method.learning_rate}", "a positive number", "leave it out")
         return cls(method.num_epochs, method.batch_size, method.learning_rate, method.optimizer)
 
@@ -78,7 +78,8 @@ def ascend(
         num_steps=schedule.num_epochs * steps_per_epoch,
     )
     state = tree.index(trace.state, 0)
-    return Ascended(jax.tree.map(jnp.asarray, state.params), np.asarray(state.observations))
+    num_seen = int(state.step_number) // _interval(schedule.num_epochs * steps_per_epoch)  # time may have run out
+    return Ascended(jax.tree.map(jnp.asarray, state.params), np.asarray(state.observations)[:num_seen])
 
 
 class Ascent(NamedTuple):
@@ -108,7 +109,7 @@ def ascent(
     import optax
 
     num_steps = num_epochs * steps_per_epoch
-    interval = math.ceil(num_steps / NUM_OBSERVATIONS)
+    interval = _interval(num_steps)
     if optimizer is None:
         optimizer = optax.adam(optax.cosine_decay_schedule(learning_rate, num_steps))
 
@@ -144,3 +145,8 @@ def ascent(
         return state, Info(-value * max(num_data, 1), jnp.asarray(1))
 
     return Kernel(init, step)
+
+
+def _interval(num_steps: int) -> int:
+    """Steps between two observations."""
+    return math.ceil(num_steps / NUM_OBSERVATIONS)

@@ -18,6 +18,7 @@ from posteria.models.target import Target
 from posteria.posteriors.gaussian import GaussianPosterior
 from posteria.posteriors.rank_one import RankOne, RankOnePosterior, leaves_of
 
+FACTOR_PRIOR = "each matrix a point times noise around 1, with a prior of its own"  # how the model differs
 FACTOR_PRIOR_STD = 0.1  # of the factors around 1; Dusenberry et al. 2020, section 4
 
 

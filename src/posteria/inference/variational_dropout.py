@@ -30,6 +30,7 @@ from posteria.models.target import Target
 from posteria.posteriors.base import Posterior
 from posteria.posteriors.gaussian import Diagonal, GaussianPosterior
 from posteria.posteriors.masks import MaskPosterior, selected_units
+from posteria.posteriors.pruned import TINY
 from posteria.trace import dropout, local
 
 LOG_UNIFORM = "log-uniform prior"  # how the model that is fitted differs from the one that was given
@@ -154,9 +155,6 @@ def data_term(target: Target, params: tree.Params, batch: Any, noisy_paths: set[
     out = outputs(x)
     out = out[:, None] if out.ndim == 1 else out
     return target.tempered(log_prior, target.model.likelihood.log_prob(params["likelihood"], out, y))
-
-
-TINY = 1e-30  # keeps the logarithm of a weight that is 0 finite
 
 
 # ---- leaves

@@ -34,6 +34,12 @@ class FromPosterior:
         structs, spread = posterior.target.structs, posterior.spread
         self._mean = np.asarray(posterior.mean)
         self._std = np.sqrt(np.asarray(spread.variances))
+        if not (self._std > 0).all():
+            raise SettingError(
+                f"a posterior in which {int((self._std == 0).sum())} parameters are points, as a prior",
+                "a Gaussian with a spread in every direction",
+                "fit MeanField or VariationalOnlineNewton to the first data",
+            )
         unravel = tree.unraveller(jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, jnp.float32), structs))
         means, stds = (jax.tree.leaves(unravel(jnp.asarray(flat))) for flat in (self._mean, self._std))
         marginals = ((np.asarray(mean), np.asarray(std)) for mean, std in zip(means, stds))

@@ -67,6 +67,8 @@ def sparsity_map(axes: Any, is_removed: np.ndarray, title: str = "") -> None:
 
 def sparsity_over_training(axes: Any, history: Sequence[Mapping[str, np.ndarray]]) -> None:
     """The share of each layer's weights that could be removed, along `SparseVariationalDropout`'s training."""
+    if not history:
+        raise DataError("a history of no moment", "a fit that got past a 20th of its training", "give it more time")
     paths = list(history[0])
     progress = np.linspace(0, 100, len(history) + 1)[1:]
     for path, style in zip(paths, theme.styles(["method"] * len(paths))):

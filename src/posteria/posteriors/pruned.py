@@ -96,7 +96,9 @@ class PrunedPosterior(Posterior):
         """The same distribution, computed from sparse arrays."""
         from posteria.posteriors.compressed import CompressedPosterior
 
-        return CompressedPosterior(self.target, self.kept, self.mean, self.std, self.facts)
+        compressed = CompressedPosterior(self.target, self.kept, self.mean, self.std, dict(self.facts))
+        compressed.attached = self.attached
+        return compressed
 
     def draws(self, key: jax.Array, x: Any, num_draws: int) -> tuple[jax.Array, Any]:
         return _forward(self.target)(self.kept, self.mean, self.std, jax.random.split(key, num_draws), x)
@@ -142,6 +144,12 @@ def prune(posterior: Any, by: str = "snr", fraction: float | None = None, thresh
         )
     if fraction is not None and not 0.0 <= fraction <= 1.0:
         raise SettingError(f"fraction is {fraction}", "a share in [0, 1]", "0.95 removes 95 %")
+    if threshold is not None and not (threshold >= 0.0 if by == "snr" else threshold == threshold):
+        raise SettingError(
+            f"threshold is {threshold}",
+            "a ratio of at least 0" if by == "snr" else "a number",
+            'as in prune(by="snr", threshold=1.0) or prune(by="log_alpha", threshold=3.0)',
+        )
     mean, std = dense_moments(posterior)
     slices = slices_of(posterior.target)
     if not weights(posterior.target):
@@ -151,14 +159,18 @@ def prune(posterior: Any, by: str = "snr", fraction: float | None = None, thresh
     if threshold is None:
         removed = np.argsort(-noise, kind="stable")[: round((fraction or 0.0) * len(places))]
     else:
-        limit = -2 * np.log(threshold) if by == "snr" else threshold
+        with np.errstate(divide="ignore"):
+            limit = -2 * np.log(threshold) if by == "snr" else threshold
         removed = np.flatnonzero(noise > limit)
     is_kept = np.ones(len(mean), bool)
     is_kept[places[removed]] = False
     if isinstance(posterior, PrunedPosterior):  # what was removed has mean 0 and no noise
         is_kept &= np.isin(np.arange(len(mean)), posterior.kept)
     kept = np.flatnonzero(is_kept)
-    return PrunedPosterior(posterior.target, kept, mean[kept], std[kept], dict(posterior.facts))
+    facts = {name: value for name, value in posterior.facts.items() if name not in ("elbo", "elbo_error")}
+    pruned = PrunedPosterior(posterior.target, kept, mean[kept], std[kept], facts)
+    pruned.attached = posterior.attached
+    return pruned
 
 
 def log_alpha(mean: np.ndarray, std: np.ndarray) -> np.ndarray:
