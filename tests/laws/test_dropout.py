@@ -282,3 +282,17 @@ class TestConcreteDropout(ProcedureLaws):
         assert rates[1] < rates[0] < 0.4
         free = po.fit(known.model, (known.data[0][:1], None), self.method, progress=False)
         assert abs(float(free.rates["weight"]) - 0.5) < 0.05  # the coin with the most entropy
+
+
+def test_weights_of_16_bits_learn_too():
+    """An input that is zero for a datum has no variance there, and Adam's constant is 0 in 16 bits."""
+
+    def init(key, x):
+        return {"kernel": 0.5 * jax.random.normal(key, (3, 1), jnp.float16)}
+
+    x = np.eye(3, dtype=np.float32)[np.arange(30) % 3]
+    network = po.network((init, lambda params, x: x.astype(jnp.float16) @ params["kernel"]))
+    model = po.Model(network, po.likelihoods.Gaussian(0.1))
+    method = po.SparseVariationalDropout(num_epochs=1000)
+    posterior = po.fit(model, (x, x @ np.array([[1.0], [-1.0], [0.5]], np.float32)), method, progress=False)
+    np.testing.assert_allclose(posterior.mean_params["kernel"][:, 0], [1.0, -1.0, 0.5], atol=0.1)

@@ -13,6 +13,7 @@ from posteria import tree
 from posteria.data.batches import batch_indices, num_steps_per_epoch, take
 from posteria.errors import SettingError
 from posteria.inference.loop import Kernel, Run
+from posteria.models.densities import widen
 from posteria.models.target import Target
 
 # (key, parameters, batch or None, epochs done so far) -> an unbiased estimate of the objective, in nats of all data
@@ -69,11 +70,12 @@ def ascend(
         steps_per_epoch,
         batch_size,
         target.num_data,
+        tuple(jnp.result_type(leaf) for leaf in jax.tree.leaves(start)),
     )
     trace = run.loop(
         kernel,
         key,
-        jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], start),
+        jax.tree.map(lambda leaf: widen(leaf)[None], start),
         target.data,
         num_steps=schedule.num_epochs * steps_per_epoch,
     )
@@ -105,13 +107,19 @@ def ascent(
     steps_per_epoch: int,
     batch_size: int,
     num_data: int,
+    dtypes: tuple,
 ) -> Kernel:
+    """`dtypes` are those of the parameters' leaves where the objective sees them; they move in 32 bits at least."""
     import optax
 
     num_steps = num_epochs * steps_per_epoch
     interval = _interval(num_steps)
     if optimizer is None:
         optimizer = optax.adam(optax.cosine_decay_schedule(learning_rate, num_steps))
+
+    def narrow(params: Any) -> Any:
+        leaves, treedef = jax.tree.flatten(params)
+        return treedef.unflatten(leaf.astype(dtype) for leaf, dtype in zip(leaves, dtypes))
 
     def init(key: jax.Array, start: Any, data: Any) -> Ascent:
         seen = observe(start)
@@ -127,7 +135,7 @@ def ascent(
 
         def negative_objective(params: Any) -> jax.Array:
             """Per datum, so that a learning rate means the same for any amount of data."""
-            return -objective(key, params, batch, epoch) / max(num_data, 1)
+            return -objective(key, narrow(params), batch, epoch) / max(num_data, 1)
 
         value, gradient = jax.value_and_grad(negative_objective)(state.params)
         updates, optimizer_state = optimizer.update(gradient, state.optimizer, state.params)

@@ -24,7 +24,7 @@ from posteria.errors import SettingError
 from posteria.inference.dropout import first_params
 from posteria.inference.loop import Run
 from posteria.inference.noisy_ascent import Objective, Schedule, ascend
-from posteria.models.densities import softplus
+from posteria.models.densities import softplus, widen
 from posteria.models.priors import ByPath, Leaf, LogUniform
 from posteria.models.target import Target
 from posteria.posteriors.base import Posterior
@@ -127,7 +127,7 @@ def _multiplicative_objective(target: Target, granularity: str, where: str | Non
         prior_term = jnp.zeros(())
         for path in shapes:  # the noise is over units, each with its layer's alpha or its own; or over weights
             if granularity == "weight":
-                log_variance = log_alpha[path] + jnp.log(jnp.square(_leaf(network, path)) + TINY)
+                log_variance = log_alpha[path] + jnp.log(jnp.square(widen(_leaf(network, path))) + TINY)
             else:
                 log_variance = jnp.broadcast_to(log_alpha[path], (selected[path].count,))
             kl = jnp.broadcast_to(log_uniform_kl(log_alpha[path]), log_variance.shape)

@@ -93,7 +93,8 @@ def noisy(
                 if path in bias_of:
                     spread += jnp.square(std[bias_of[path]]).astype(dtype).reshape(spread.shape)
                 noise = noise[path, operation.use].astype(dtype)
-                return centre + jnp.sqrt(spread + SMALLEST_VARIANCE) * noise, None
+                smallest = max(SMALLEST_VARIANCE, 16 * float(jnp.finfo(dtype).smallest_subnormal))  # of float16: 1e-6
+                return centre + jnp.sqrt(spread + smallest) * noise, None
             if how[path] == FLIPOUT:
                 r, s = (signs[path, side].astype(dtype) for side in ("in", "out"))
                 around = operation.op(operation.x * r, operation.as_operand(deviation[path].astype(dtype)))

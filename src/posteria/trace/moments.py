@@ -75,6 +75,8 @@ class Uncertain(NamedTuple):
 
 def rectified(mean: jax.Array, variance: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Mean and variance of max(z, 0), z ~ N(mean, variance)."""
+    dtype, wide = mean.dtype, jnp.promote_types(mean.dtype, jnp.float32)  # JAX has ndtr in 32 bits at least
+    mean, variance = mean.astype(wide), variance.astype(wide)
     is_random = variance > 0
     std = jnp.sqrt(jnp.where(is_random, variance, 1.0))
     t = mean / std
@@ -82,8 +84,8 @@ def rectified(mean: jax.Array, variance: jax.Array) -> tuple[jax.Array, jax.Arra
     # E[max(t+e, 0)^2] - E[max(t+e, 0)]^2, arranged so that large t do not cancel
     unit_variance = above + t**2 * above * below + t * density * (below - above) - density**2
     return (
-        jnp.where(is_random, std * (t * above + density), jnp.maximum(mean, 0.0)),
-        jnp.where(is_random, std**2 * jnp.maximum(unit_variance, 0.0), 0.0),
+        jnp.where(is_random, std * (t * above + density), jnp.maximum(mean, 0.0)).astype(dtype),
+        jnp.where(is_random, std**2 * jnp.maximum(unit_variance, 0.0), 0.0).astype(dtype),
     )
 
 
