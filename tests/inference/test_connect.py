@@ -66,7 +66,9 @@ def test_losses_along_a_curve_are_the_targets_own():
         np.testing.assert_allclose(got, -target.log_likelihood(curve(place), target.data).mean(), rtol=1e-5)
     x, y = known.data
     other = (jnp.asarray(x[:5]), jnp.asarray(y[:5, None]))
-    np.testing.assert_allclose(curve.losses(0.3, other)[0], -target.log_likelihood(curve(0.3), other).mean(), rtol=1e-5)
+    np.testing.assert_allclose(
+        curve.losses(0.3, (x[:5], y[:5]))[0], -target.log_likelihood(curve(0.3), other).mean(), rtol=1e-5
+    )
     found = curve.straight.losses(np.linspace(0, 1, 61))
     np.testing.assert_allclose(curve.barrier(), found.max() - max(found[0], found[-1]), atol=1e-6)
 
@@ -82,7 +84,11 @@ def test_curves_are_those_of_the_textbook():
         np.testing.assert_allclose(weights("polygonal", 4, jnp.asarray(t)) @ points, line, atol=1e-6)
 
 
-@pytest.mark.parametrize("settings", [{"kind": "spline"}, {"num_bends": 0}, {"num_steps": 0}, {"batch_size": -1}])
+@pytest.mark.parametrize(
+    "settings",
+    [{"kind": "spline"}, {"num_bends": 0}, {"num_steps": 0}, {"batch_size": -1}, {"batch_size": 0}]
+    + [{"learning_rate": rate} for rate in (0.0, -1.0, np.nan)],
+)
 def test_settings_out_of_range_are_refused(settings):
     with pytest.raises(SettingError):
         po.connect(on_ring(0), on_ring(90), Density(ring, on_ring(0)), **settings)

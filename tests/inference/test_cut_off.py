@@ -57,8 +57,8 @@ def test_a_fit_cut_off_in_each_of_its_stages_ends_bit_identical(name, problem, t
     seen: dict[str, int] = {}  # rows begun of each stage
     cut_in: set[str] = set()
 
-    def count(self, info, first_step):
-        check(self, info, first_step)
+    def count(self, info, *rest):
+        check(self, info, *rest)
         stage = self._name()
         seen[stage] = seen.get(stage, 0) + 1
         if folder is not None and stage not in cut_in and seen[stage] > 1:  # amid it: one row is on disk, one is lost

@@ -91,9 +91,9 @@ def interrupted(model, data, method, folder, monkeypatch, after: str = "draws"):
     """A fit that stops, as by Ctrl-C, in its stage `after`."""
     check = loop.Run._check_finite
 
-    def stop(self, info, first_step):
-        check(self, info, first_step)
-        if self._path[-1:] == (after,) and first_step > 2:
+    def stop(self, info, rows, first, thinning):
+        check(self, info, rows, first, thinning)
+        if self._path[-1:] == (after,) and first > 2:
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:

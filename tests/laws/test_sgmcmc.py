@@ -14,13 +14,15 @@ import numpy as np
 import pytest
 
 import posteria as po
+from posteria import tree
 from posteria.data.arrays import rows
+from posteria.errors import DensityError
 from posteria.inference.coordinates import coordinates
 from posteria.inference.largest_curvature import largest_curvature
 from posteria.inference.schedules import factor
 from posteria.inference.sghmc import underdamped_langevin
 from posteria.inference.sgld import langevin
-from posteria.inference.sgmcmc import Anchor, estimate_gradient, preconditioning_scale
+from posteria.inference.sgmcmc import Anchor, drawing_kernel, estimate_gradient, preconditioning_scale, warmup_kernel
 from posteria.models.target import Target
 from posteria.testing import AsymptoticLaws, linear_regression
 from posteria.testing.statistics import LEAST_P_VALUE, moments_p_value
@@ -218,7 +220,7 @@ def test_the_largest_curvature_is_the_hessians_largest_eigenvalue():
 
 def test_the_preconditioner_evens_out_gradients_and_keeps_the_overall_scale():
     squares = jnp.asarray([1e-4, 1.0, 1e4])
-    scale = preconditioning_scale(squares * (1 - 0.999**50), jnp.asarray(50))
+    scale = preconditioning_scale(squares * (1 - 0.999**50))
     np.testing.assert_allclose(scale, [10.0, 1.0, 0.1], rtol=1e-3)
 
 
@@ -242,3 +244,26 @@ def test_hot_chains_are_reported():
     method = po.SGHMC(num_draws=100, num_warmup=100, thinning=10, batch_size=5, step_size=0.02)
     posterior = po.fit(known.model, known.data, method, progress=False)
     assert any("heats the chains" in note for note in posterior.facts["notes"])
+
+
+def test_after_a_warm_up_cut_short_cycles_still_end_with_a_draw():
+    known = linear_regression()
+    method = po.SGHMC(num_chains=1, num_warmup=50, thinning=4, schedule="cyclical", step_size=0.01)
+    target = po.Target(known.model, known.data)
+    parts = (target.without_data(), method.transformation(), method.kernel_settings(target.num_data))
+    key = jax.random.key(0)
+    state = warmup_kernel(*parts).init(key, jnp.zeros(tree.size(target.structs)), target.data)
+    drawing = drawing_kernel(*parts)
+    state = drawing.init(key, state._replace(step_number=jnp.asarray(3)), target.data)
+    sizes = []
+    for _ in range(4):
+        state, info = drawing.step(key, state, target.data)
+        sizes.append(float(info.step_size))
+    np.testing.assert_allclose(sizes, 0.005 * (1 + np.cos(np.pi * np.arange(4) / 4)), rtol=1e-5)
+
+
+def test_weights_that_overflow_in_the_last_step_are_refused():
+    known = linear_regression()
+    method = po.SGLD(num_chains=1, num_draws=1, num_warmup=0, thinning=1, step_size=1e38)
+    with pytest.raises(DensityError, match="smaller step"):
+        po.fit(known.model, known.data, method, start="prior", progress=False)

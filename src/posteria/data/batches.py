@@ -37,6 +37,13 @@ def batch_indices(key: jax.Array, step: int | jax.Array, num_data: int, batch_si
     return permute(epoch_key, jnp.where(offsets < left, start + offsets, offsets - left), num_data)
 
 
+def batch_of(data: Data | None, key_data: jax.Array, step: jax.Array, num_data: int, batch_size: int) -> Data | None:
+    """The rows of a step: all of them where a batch holds all, None where there are no data."""
+    if data is None or batch_size >= num_data:
+        return data
+    return take(data, batch_indices(jax.random.wrap_key_data(key_data), step, num_data, batch_size))
+
+
 def num_steps_per_epoch(num_data: int, batch_size: int) -> int:
     return math.ceil(num_data / batch_size)
 

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from posteria import tree
-from posteria.data.batches import batch_indices, take
+from posteria.data.batches import batch_of
 from posteria.errors import SettingError
 from posteria.inference.landscape import energy, loss
 from posteria.inference.loop import Kernel, Run
@@ -44,7 +44,7 @@ class Curve:
 
     def losses(self, t: Any, data: Any = None) -> np.ndarray:
         """Mean negative log likelihood at each of t (without data: the negative log density), in nats: (t,)."""
-        data = self.target.data if data is None else data
+        data = self.target.data if data is None else Target(self.target.model, data).data  # type: ignore[union-attr]
         return np.asarray(losses_at(self.target.without_data())(self.flat(np.atleast_1d(t)), data))
 
     @property
@@ -77,21 +77,27 @@ def connect(
 ) -> Curve:
     """A curve from one mode to another along which the loss stays low: `curve.excess()` against `curve.barrier()`.
 
-    `params` are the network's weights, or those with the likelihood's own parameters; `target` is `po.Target(model,
-    data)`. The curve has `num_bends` free points between its ends.
+    `params` are the network's weights, those with the likelihood's own parameters, or flat vectors of all; `target` is
+    `po.Target(model, data)`. The curve has `num_bends` free points between its ends.
     """
     if kind not in KINDS:
         raise SettingError(f"kind is {kind!r}", f"one of {KINDS}", '"bezier" is the default')
-    for name, value in {"num_bends": num_bends, "num_steps": num_steps, "batch_size": batch_size or 1}.items():
+    if batch_size is None:
+        batch_size = max(target.num_data, 1)
+    for name, value in {"num_bends": num_bends, "num_steps": num_steps, "batch_size": batch_size}.items():
         if not isinstance(value, int | np.integer) or value < 1:
             raise SettingError(f"{name} is {value!r}", "a whole number of at least 1", "leave it out for the default")
+    if not 0.0 < learning_rate < float("inf"):
+        raise SettingError(f"learning_rate is {learning_rate}", "a positive number", "0.01 is the default")
     first, last = (flat_params(target, params) for params in (params_a, params_b))
-    settings = Settings(kind, num_steps, batch_size or max(target.num_data, 1), learning_rate)
+    settings = Settings(kind, num_steps, batch_size, learning_rate)
     return bend(as_key(key), first, last, target, Run(None, progress), num_bends, settings)
 
 
 def flat_params(target: Target | Density, params: tree.Params) -> jax.Array:
-    """Parameters as one flat vector; the likelihood's part may be left out."""
+    """Parameters as one flat vector; the likelihood's part of a tree may be left out."""
+    if isinstance(params, np.ndarray | jax.Array) and params.shape == (tree.size(target.structs),):
+        return jnp.asarray(params)
     return tree.ravel(tree.index(target.as_starts(params, 1), 0))
 
 
@@ -174,10 +180,7 @@ def bending(target: Target | Density, settings: Settings) -> Kernel:
         return Bending(ends, bends, optimizer.init(bends), jax.random.key_data(key), jnp.asarray(0))
 
     def step(key: jax.Array, state: Bending, data: Any) -> tuple[Bending, Info]:
-        batch = data
-        if data is not None and settings.batch_size < target.num_data:
-            batch_key = jax.random.wrap_key_data(state.batch_key)
-            batch = take(data, batch_indices(batch_key, state.step_number, target.num_data, settings.batch_size))
+        batch = batch_of(data, state.batch_key, state.step_number, target.num_data, settings.batch_size)
         t = jax.random.uniform(key)
 
         def energy_at_t(bends: jax.Array) -> jax.Array:

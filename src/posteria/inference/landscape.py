@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from posteria import tree
+from posteria.inference.largest_curvature import largest_eigenvalue
 from posteria.models.target import Density, Target
 
 POWER_STEPS = 40  # of power iteration: the gap to the next eigenvalue is wide in networks
@@ -45,7 +46,7 @@ def flatness(target: Target | Density, params: tree.Params, key: jax.Array) -> F
 def largest_curvature(
     fn: Callable, target: Target | Density, params: tree.Params, data: Any, key: jax.Array
 ) -> jax.Array:
-    """The largest eigenvalue in size of the Hessian of `fn`, by power iteration."""
+    """The largest eigenvalue in size of the Hessian of `fn`."""
     return _largest(fn, target.without_data())(params, key, data)
 
 
@@ -60,15 +61,8 @@ def hessian_product(fn: Callable, target: Target | Density, params: tree.Params,
 @lru_cache(maxsize=64)
 def _largest(fn: Callable, target: Target | Density) -> Callable:
     def largest(params: tree.Params, key: jax.Array, data: Any) -> jax.Array:
-        product = hessian_product(fn, target, params, data)
-
-        def step(_: int, vector: jax.Array) -> jax.Array:
-            vector = product(vector)
-            return vector / jnp.maximum(jnp.linalg.norm(vector), jnp.finfo(vector.dtype).tiny)
-
-        size = tree.size(target.structs)
-        vector = jax.lax.fori_loop(0, POWER_STEPS, step, jax.random.normal(key, (size,)) / jnp.sqrt(size))
-        return vector @ product(vector)
+        first = jax.random.normal(key, (tree.size(target.structs),))
+        return largest_eigenvalue(hessian_product(fn, target, params, data), first, POWER_STEPS)
 
     return jax.jit(largest)
 

@@ -142,7 +142,7 @@ class Run:
                 pace = max(1, int(count * min(8.0, CHUNK_SECONDS / (time.monotonic() - chunk_began))))
 
                 rows, info = _first_rows((layout.join(rows), layout.join(info)), count)
-                self._check_finite(info, first * thinning)
+                self._check_finite(info, rows, first, thinning)
                 kept.append(rows, count)
                 infos.append(info, count)
                 here = chains, infos.count
@@ -176,17 +176,17 @@ class Run:
         if final_when_late and count < num_rows:
             self.note(f"max_seconds cut {self._name()} short, after {count} of {num_rows} steps")
 
-    def _check_finite(self, info: Any, first_step: int) -> None:
+    def _check_finite(self, info: Any, rows: Any, first: int, thinning: int) -> None:
+        wanted = "a finite density at every step"
+        fix = "take a smaller step or learning rate, standardise x and y, or use a wider likelihood"
         log_density = np.asarray(info.log_density)
-        if np.isfinite(log_density).all():
-            return
-        row, chain = np.argwhere(~np.isfinite(log_density.T))[0]  # the earliest
-        raise DensityError(
-            f"the log density became {log_density[chain, row]} in {self._name()}, chain {chain}, "
-            f"about step {first_step + row}",
-            "a finite density at every step",
-            "take a smaller step or learning rate, standardise x and y, or use a wider likelihood",
-        )
+        if not np.isfinite(log_density).all():
+            row, chain = np.argwhere(~np.isfinite(log_density.T))[0]  # the earliest
+            where = f"in {self._name()}, chain {chain}, about step {(first + row) * thinning}"
+            raise DensityError(f"the log density became {log_density[chain, row]} {where}", wanted, fix)
+        if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(rows) if _is_float(leaf)):
+            # the density was still finite where the last step began
+            raise DensityError(f"weights became infinite in {self._name()}, after step {first * thinning}", wanted, fix)
 
     def _count_gradients(self, info: Any) -> None:
         if info is not None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from posteria import tree
 from posteria.data.arrays import rows
-from posteria.data.batches import batch_indices, take
+from posteria.data.batches import batch_of
 from posteria.errors import SettingError
 from posteria.inference.loop import Kernel, Run
 from posteria.models.target import Target, check_starts, log_densities
@@ -176,10 +176,7 @@ def ascent(
 
     def ascend(state: Ascent, data: Any) -> tuple[Ascent, Info]:
         train, held_out = data
-        batch = train
-        if train is not None and batch_size < target.num_data:
-            key = jax.random.wrap_key_data(state.batch_key)
-            batch = take(train, batch_indices(key, state.step_number, target.num_data, batch_size))
+        batch = batch_of(train, state.batch_key, state.step_number, target.num_data, batch_size)
         value, gradient = jax.value_and_grad(negative_log_density)(state.params, batch)
         updates, optimizer_state = optimizer.update(gradient, state.optimizer, state.params)
         params = optax.apply_updates(state.params, updates)

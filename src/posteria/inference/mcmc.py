@@ -121,7 +121,9 @@ def find_starts(key: jax.Array, target: Any, start: Any, num: int, run: Run, cli
         key_init, key_map = jax.random.split(key)
         inits, note = target.several_inits(key_init, num)
         run.note(note)
-        return (climber or MAP()).climb(key_map, target, inits, run.stage("map", share=0.2)).params
+        return (
+            (climber or MAP()).climb(key_map, target, inits, run.stage("map", share=0.2), final_when_late=True).params
+        )
     if isinstance(start, str):
         raise SettingError(f"start is {start!r}", '"prior", "map", weights or a posterior', 'take start="prior"')
     if hasattr(start, "sample_params"):

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from posteria import tree
+from posteria.data.batches import batch_of
 from posteria.errors import SettingError
 from posteria.inference import families, variational
 from posteria.inference.loop import Kernel, Run
@@ -171,7 +172,7 @@ def _ascent(
         return State(phi, optimizer.init(phi), jax.random.key_data(key), jnp.asarray(0))
 
     def step(key: jax.Array, state: State, data: Any) -> tuple[State, Info]:
-        batch = variational.batch_of(target, state, data, batch_size)
+        batch = batch_of(data, state.batch_key, state.step_number, target.num_data, batch_size)
         value, gradient = jax.value_and_grad(negative_elbo)(state.phi, key, batch, kl_weight(state.step_number))
         updates, rest = optimizer.update(gradient, state.rest, state.phi)
         phi = optax.apply_updates(state.phi, updates)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from posteria import tree
-from posteria.data.batches import batch_indices, num_steps_per_epoch, take
+from posteria.data.batches import batch_of, num_steps_per_epoch
 from posteria.errors import SettingError
 from posteria.inference.loop import Kernel, Run
 from posteria.models.densities import widen
@@ -127,10 +127,7 @@ def ascent(
         return Ascent(start, optimizer.init(start), jax.random.key_data(key), jnp.asarray(0), observations)
 
     def step(key: jax.Array, state: Ascent, data: Any) -> tuple[Ascent, Info]:
-        batch = data
-        if data is not None and batch_size < num_data:
-            batch_key = jax.random.wrap_key_data(state.batch_key)
-            batch = take(data, batch_indices(batch_key, state.step_number, num_data, batch_size))
+        batch = batch_of(data, state.batch_key, state.step_number, num_data, batch_size)
         epoch = state.step_number / steps_per_epoch
 
         def negative_objective(params: Any) -> jax.Array:

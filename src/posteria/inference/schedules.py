@@ -22,8 +22,6 @@ def factor(schedule: str, step: jax.Array, num_warmup: int, thinning: int) -> ja
     return jnp.ones(())
 
 
-def begins_cycle(schedule: str, step: jax.Array, num_warmup: int, thinning: int) -> jax.Array:
-    """Whether a cycle begins with this step; only the cyclical schedule has any."""
-    if schedule != "cyclical":
-        return jnp.zeros((), bool)
+def begins_cycle(step: jax.Array, num_warmup: int, thinning: int) -> jax.Array:
+    """Whether a cycle of the cyclical schedule begins with this step."""
     return (step >= num_warmup) & ((step - num_warmup) % thinning == 0)

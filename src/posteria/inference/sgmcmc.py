@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posteria.data.batches import batch_indices, num_steps_per_epoch, take
+from posteria.data.batches import batch_indices, batch_of, num_steps_per_epoch, take
 from posteria.errors import SettingError
 from posteria.inference.coordinates import Coordinates, coordinates
 from posteria.inference.largest_curvature import largest_curvature
@@ -86,6 +86,11 @@ class StochasticGradientSampler:
         if self.preconditioner and not self.num_warmup:
             raise SettingError("num_warmup is 0", "a warm-up that the preconditioner learns in", "set num_warmup=1000")
 
+    @property
+    def gradients_a_step(self) -> int:
+        """Of batches: with an anchor, also there."""
+        return 2 if self.variance_reduction else 1
+
     def transformation(self) -> Transformation:
         raise NotImplementedError
 
@@ -129,7 +134,7 @@ class StochasticGradientSampler:
             thinning=self.thinning,
             keep=_keeper(flat),
         )
-        _note_heat(chains.info, run)
+        _note_heat(chains.info, batch_size == target.num_data, run)
         draws = Draws(bare.structs, chains.kept, chains.info._asdict())
         return draws if isinstance(target, Density) else DrawsPosterior(bare, draws)
 
@@ -202,10 +207,13 @@ def drawing_kernel(target: Target | Density, transformation: Transformation, set
 
     def init(key: jax.Array, state: State, data: Any) -> State:
         key_batch, key_rows = jax.random.split(key)
-        state = state._replace(batch_key=jax.random.key_data(key_batch))
+        # a warm-up that time cut short has done fewer steps, but the schedule goes on from where it ends
+        state = state._replace(
+            batch_key=jax.random.key_data(key_batch), step_number=jnp.full_like(state.step_number, settings.num_warmup)
+        )
         if not settings.is_preconditioned:
             return state
-        scale = preconditioning_scale(state.squares, state.step_number)
+        scale = preconditioning_scale(state.squares)
         state = state._replace(scale=scale)
         step_size = _first_step_size(
             flat, transformation, settings, target.num_data, key_rows, state.position, scale, data
@@ -218,21 +226,16 @@ def drawing_kernel(target: Target | Density, transformation: Transformation, set
 def _step(flat: Coordinates, num_data: int, transformation: Transformation, settings: Settings) -> Callable:
     def step(key: jax.Array, state: State, data: Any) -> tuple[State, Info]:
         if settings.is_preconditioned and settings.schedule == "cyclical":
-            is_new = begins_cycle(settings.schedule, state.step_number, settings.num_warmup, settings.thinning)
+            is_new = begins_cycle(state.step_number, settings.num_warmup, settings.thinning)
             state = state._replace(
-                scale=jax.lax.cond(
-                    is_new, lambda: preconditioning_scale(state.squares, state.step_number), lambda: state.scale
-                )
+                scale=jax.lax.cond(is_new, lambda: preconditioning_scale(state.squares), lambda: state.scale)
             )
         if settings.variance_reduction == "svrg":
             is_new = state.step_number % num_steps_per_epoch(max(1, num_data), max(1, settings.batch_size)) == 0
             state = state._replace(
                 anchor=jax.lax.cond(is_new, lambda: _anchor(flat, state.position, data), lambda: state.anchor)
             )
-        batch = data
-        if data is not None and settings.batch_size < num_data:
-            key_batch = jax.random.wrap_key_data(state.batch_key)
-            batch = take(data, batch_indices(key_batch, state.step_number, num_data, settings.batch_size))
+        batch = batch_of(data, state.batch_key, state.step_number, num_data, settings.batch_size)
         log_density, gradient = estimate_gradient(flat, state.position, batch, state.anchor)
         step_size = state.step_size * factor(
             settings.schedule, state.step_number, settings.num_warmup, settings.thinning
@@ -262,10 +265,12 @@ def estimate_gradient(
     return log_density, gradient - there + anchor.gradient
 
 
-def preconditioning_scale(squares: jax.Array, num_steps: jax.Array) -> jax.Array:
-    """(mean squared gradient) ** (-1/4), the root of RMSprop's preconditioner; its geometric mean is 1."""
-    mean = squares / (1.0 - SQUARES_DECAY ** jnp.maximum(num_steps, 1))
-    log_scale = -0.25 * jnp.log(mean + jnp.finfo(mean.dtype).tiny)
+def preconditioning_scale(squares: jax.Array) -> jax.Array:
+    """(mean squared gradient) ** (-1/4), the root of RMSprop's preconditioner, by a running mean that began at 0.
+
+    Its geometric mean is 1, so that what the running mean lacks in its first steps does not matter.
+    """
+    log_scale = -0.25 * jnp.log(squares + jnp.finfo(squares.dtype).tiny)
     return jnp.exp(log_scale - log_scale.mean())
 
 
@@ -306,10 +311,10 @@ def _check_choice(name: str, value: Any, choices: tuple) -> None:
         raise SettingError(f"{name} is {value!r}", f"one of {choices}", "leave it out for the default")
 
 
-def _note_heat(info: Info, run: Run) -> None:
+def _note_heat(info: Info, is_full: bool, run: Run) -> None:
     heat = float(np.mean(info.heat))
     if heat > HOT:
-        run.note(
-            f"mini-batch noise heats the chains to {heat:.2f} times the temperature: "
-            "a smaller step, a larger batch or a control variate would cool them"
-        )
+        cause, cure = "mini-batch noise", "a smaller step, a larger batch or a control variate"
+        if is_full:
+            cause, cure = "too large a step", "a smaller one"
+        run.note(f"{cause} heats the chains to {heat:.2f} times the temperature: {cure} would cool them")

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posteria.data.batches import batch_indices, num_steps_per_epoch, take
+from posteria.data.batches import batch_of, num_steps_per_epoch
 from posteria.errors import SettingError
 from posteria.inference.coordinates import coordinates
 from posteria.inference.loop import Kernel, Run
@@ -106,10 +106,7 @@ def flow(target: Target, batch_size: int, learning_rate: float, num_steps: int) 
 
     def step(key: jax.Array, state: Particles, data: Any) -> tuple[Particles, Info]:
         del key  # batches follow the chain's own key and the step's number
-        batch = data
-        if data is not None and batch_size < target.num_data:
-            key_batch = jax.random.wrap_key_data(state.batch_key)
-            batch = take(data, batch_indices(key_batch, state.step_number, target.num_data, batch_size))
+        batch = batch_of(data, state.batch_key, state.step_number, target.num_data, batch_size)
         before = svgd.SVGDState(state.particles, {"length_scale": state.length_scale}, state.optimizer)
         after = descend(before, jax.grad(lambda z: flat.log_density(z, batch)), svgd.rbf_kernel)
         log_density = flat.log_density(after.particles[0], batch)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from posteria import tree
-from posteria.data.batches import batch_indices, num_steps_per_epoch, take
+from posteria.data.batches import batch_indices, batch_of, num_steps_per_epoch, take
 from posteria.errors import SettingError
 from posteria.inference.landscape import energy, largest_curvature
 from posteria.inference.loop import Kernel, Run
@@ -136,10 +136,7 @@ def descent(target: Target, momentum: float, period: int | None, batch_size: int
 
     def step(key: jax.Array, state: Descent, data: Any) -> tuple[Descent, Info]:
         del key  # batches follow the chain's own key and the step's number
-        batch = data
-        if data is not None and batch_size < target.num_data:
-            batch_key = jax.random.wrap_key_data(state.batch_key)
-            batch = take(data, batch_indices(batch_key, state.step_number, target.num_data, batch_size))
+        batch = batch_of(data, state.batch_key, state.step_number, target.num_data, batch_size)
         value, gradient = jax.value_and_grad(lambda params: energy(target, params, batch))(state.params)
         velocity = jax.tree.map(lambda v, g: momentum * v + g, state.velocity, gradient)
         learning_rate = state.learning_rate * share(state.step_number)

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from posteria import tree
-from posteria.data.batches import batch_indices, take
+from posteria.data.batches import batch_of
 from posteria.inference.families import DiagonalFamily, Marginals, Phi
 from posteria.inference.loop import Kernel, Run
 from posteria.models.densities import LOG_2PI
@@ -181,14 +181,6 @@ class Info(NamedTuple):
     num_gradients: jax.Array
 
 
-def batch_of(target: Target, state: State, data: Any, batch_size: int) -> Any:
-    """The rows of this step."""
-    if data is None or batch_size == target.num_data:
-        return data
-    key = jax.random.wrap_key_data(state.batch_key)
-    return take(data, batch_indices(key, state.step_number, target.num_data, batch_size))
-
-
 def steps_per_epoch(target: Target, batch_size: int) -> int:
     return math.ceil(target.num_data / batch_size) if batch_size else 1
 
@@ -212,7 +204,7 @@ def elbo_kernel(target: Target, family: DiagonalFamily, batch_size: int) -> Kern
         return State(phi, None, jax.random.key_data(key), jnp.asarray(0))
 
     def step(key: jax.Array, state: State, data: Any) -> tuple[State, Info]:
-        value = bound(state.phi, key, batch_of(target, state, data, batch_size))
+        value = bound(state.phi, key, batch_of(data, state.batch_key, state.step_number, target.num_data, batch_size))
         return state._replace(step_number=state.step_number + 1), Info(value, jnp.asarray(0))
 
     return Kernel(init, step)

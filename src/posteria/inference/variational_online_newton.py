@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from posteria import tree
+from posteria.data.batches import batch_of
 from posteria.errors import SettingError
 from posteria.inference import families, variational
 from posteria.inference.loop import Kernel, Run
@@ -144,7 +145,7 @@ def _newton(
         return -gradient, -gradient * noise / std, value
 
     def step(key: jax.Array, state: State, data: Any) -> tuple[State, Info]:
-        batch = variational.batch_of(target, state, data, batch_size)
+        batch = batch_of(data, state.batch_key, state.step_number, target.num_data, batch_size)
         mean, hessian, average = (state.phi[name] for name in ("mean", "hessian", "momentum"))
         precision = hessian + prior_precision
         std = 1 / jnp.sqrt(precision)
