@@ -1,5 +1,7 @@
 """Inside a subspace the density is the whole model's; elliptical slices are exact."""
 
+from types import SimpleNamespace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,6 +9,7 @@ import pytest
 
 import posteria as po
 from posteria import tree
+from posteria.comparison import pictures
 from posteria.errors import SettingError
 from posteria.inference.loop import Run
 from posteria.posteriors.draws import forward
@@ -51,6 +54,18 @@ def test_with_fewer_it_is_the_gaussian_restricted_to_them(basis, temperature):
     np.testing.assert_allclose(posterior.stored.flat, centre + z @ directions.T, atol=1e-5)
 
 
+def test_mean_field_inside_finds_the_restricted_gaussian():
+    """Whose covariance is the identity: the family holds it."""
+    known = linear_regression()
+    method = po.Subspace(po.MeanField(num_epochs=4000), basis="random", rank=2, trajectory=TRAJECTORY)
+    posterior = po.fit(known.model, known.data, method, progress=False)
+    directions, centre = (np.asarray(part, np.float64) for part in (posterior.plane.directions, posterior.plane.centre))
+    precision = np.linalg.inv(known.covariance)
+    mean = directions.T @ precision @ (known.mean - centre)
+    np.testing.assert_allclose(posterior.inner.mean, mean, atol=0.1)
+    np.testing.assert_allclose(posterior.inner.spread.variances, 1.0, rtol=0.2)  # four standard errors of its ascent
+
+
 X = np.linspace(-1, 1, 40, dtype=np.float32)[:, None]
 MODEL = po.Model(po.nn.mlp((5,)), temperature=0.5)
 DATA = (X, np.sin(3 * X))
@@ -82,6 +97,7 @@ def test_it_predicts_with_the_whole_network():
     flat = posterior.stored.flat.reshape(posterior.num_draws, -1)
     outputs, own = forward(po.Target(MODEL, (X, None)))(flat, X)
     means, variances = jax.vmap(MODEL.likelihood.moments)(own, outputs)
+    assert pictures.chains(posterior, SimpleNamespace(x_test=X))["trace"].shape == (4, 20)  # shown in a comparison
     np.testing.assert_allclose(posterior.predict(X).mean, means.mean(0), atol=1e-5)
     np.testing.assert_allclose(posterior.predict(X).std ** 2, variances.mean(0) + means.var(0), rtol=1e-3)
 

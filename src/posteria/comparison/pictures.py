@@ -73,8 +73,8 @@ def chains(posterior: Any, fold: Fold) -> dict[str, np.ndarray]:
     if stored is None or stored.flat.shape[0] < 2 or stored.flat.shape[1] < diagnostics.chains.MIN_DRAWS:
         return {}
     arrays = {"function_rhat": diagnose(posterior, fold).rhat, "weight_rhat": weight_rhat(posterior)}
-    if "log_density" in posterior.info:
-        arrays["trace"] = np.asarray(posterior.info["log_density"])
+    if "log_density" in stored.info:
+        arrays["trace"] = np.asarray(stored.info["log_density"])
     return arrays
 
 

@@ -64,6 +64,8 @@ class RestrictedPrior:
     target: Target
     plane: Plane
 
+    is_factorised: ClassVar[bool] = False  # over the coordinates
+
     @property
     def is_proper(self) -> bool:
         return self.target.model.prior.is_proper
