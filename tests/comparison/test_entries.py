@@ -63,6 +63,24 @@ def test_a_budget_is_what_is_spent(method):
     assert spent == expected_gradients(limited, len(x))
 
 
+@pytest.mark.parametrize("name", registry.names())
+def test_every_method_can_be_given_a_small_budget(name):
+    limited = with_budget(registry.as_method(name), 100, num_data=50)
+    assert expected_gradients(limited, 50) <= expected_gradients(registry.as_method(name), 50)
+
+
+def test_replicas_cycles_and_steps_of_several_gradients_are_counted():
+    chains = {"num_chains": 2, "num_draws": 10, "num_warmup": 30, "thinning": 2}
+    assert expected_gradients(po.SGLD(**chains), 50) == 100
+    assert expected_gradients(po.SGLD(**chains, variance_reduction="svrg"), 50) == 200
+    assert expected_gradients(po.MCLMC(**chains), 50) == 200
+    assert expected_gradients(po.AdjustedMCLMC(**chains, num_steps=3.0), 50) == 600
+    tempering = [po.ParallelTempering(**chains, num_replicas=num) for num in (2, 6)]
+    assert expected_gradients(tempering[1], 50) == 3 * expected_gradients(tempering[0], 50)
+    cycles = po.FastGeometricEnsemble(pretraining=None, num_members=3, cycle_epochs=4, batch_size=10)
+    assert expected_gradients(cycles, 50) == 60
+
+
 def test_a_budget_shortens_chains_and_their_warm_up_alike():
     short = with_budget(po.HMC(num_draws=300, num_warmup=150), expected_gradients(po.HMC(), 100) / 3, 100)
     assert (short.num_draws, short.num_warmup) == (100, 50)

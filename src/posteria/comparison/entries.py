@@ -1,10 +1,12 @@
 """The rows of a comparison: methods by name or as objects, baselines, the reference; and what each is expected to cost.
 
-**Budgets.** A method's expected gradients are its steps (epochs x batches an epoch, or chains x (warm-up + draws x
-thinning) x gradients a step), plus those of the methods inside it, times the size of an ensemble. A budget multiplies
-the fields that set lengths (`LENGTHS`) of a method and of those inside it by one factor, so that the expectation meets
-it. HMC and NUTS find their trajectories as they go: `ASSUMED_LEAPFROGS` stands for them, and the table shows what was
-really used. A method may say it better itself: `expected_gradients(num_data)`, `with_budget(gradients, num_data)`.
+**Budgets.** A method's expected gradients are its steps (epochs x batches an epoch, or chains x replicas x (warm-up +
+draws x thinning) x gradients a step), plus those of the methods inside it, times the size of an ensemble. A budget
+multiplies the fields that set lengths (`LENGTHS`) of a method and of those inside it by one factor, so that the
+expectation meets it. HMC and NUTS find their trajectories as they go: `ASSUMED_LEAPFROGS` stands for them, and the
+table shows what was really used. A method may say it better itself: `expected_gradients(num_data)`,
+`with_budget(gradients, num_data)`; its `gradients_a_step`, if not 1; and `least_lengths`, below which it does not
+work.
 """
 
 import dataclasses
@@ -22,7 +24,7 @@ from posteria.inference.map import MAP
 
 DEFAULT_METHODS = ("map", "ensemble", "laplace", "mean-field", "mc-dropout", "swag", "sghmc")
 DEFAULT_SLOTS = 6
-LENGTHS = ("num_epochs", "num_draws", "num_warmup", "epochs_per_snapshot", "num_steps")
+LENGTHS = ("num_epochs", "num_draws", "num_warmup", "epochs_per_snapshot", "cycle_epochs", "num_steps")
 ASSUMED_LEAPFROGS = 60  # a trajectory of HMC or NUTS
 ASSUMED_STEPS = 1000  # of a method that has no length to be read
 TUNED = {"rate": (0.5, 2.0), "alpha": (0.5, 2.0), "learning_rate": (1 / 3, 3.0)}  # fields, and factors of their values
@@ -134,12 +136,14 @@ def expected_gradients(method: Any, num_data: int) -> float:
     own = 0.0
     if hasattr(method, "num_chains"):
         warmup, thinning = getattr(method, "num_warmup", 0), getattr(method, "thinning", 1)
-        steps = method.num_chains * (warmup + method.num_draws * thinning)
-        own += steps * (ASSUMED_LEAPFROGS if _follows_trajectories(method) else 1)
+        steps = method.num_chains * getattr(method, "num_replicas", 1) * (warmup + method.num_draws * thinning)
+        own += steps * (ASSUMED_LEAPFROGS if _follows_trajectories(method) else getattr(method, "gradients_a_step", 1))
     if hasattr(method, "num_epochs"):
         own += method.num_epochs * steps_per_epoch
     if hasattr(method, "num_snapshots"):
         own += method.num_snapshots * getattr(method, "epochs_per_snapshot", 1) * steps_per_epoch
+    if hasattr(method, "cycle_epochs"):
+        own += method.num_members * method.cycle_epochs * steps_per_epoch
     inner = sum(expected_gradients(each, num_data) for each in _inner(method))
     return ((own + inner) or ASSUMED_STEPS) * getattr(method, "size", 1)
 
@@ -159,8 +163,9 @@ def with_budget(method: Any, gradients: float | None, num_data: int) -> Any:
 
 
 def _stretched(method: Any, factor: float) -> Any:
+    least = getattr(method, "least_lengths", {})
     changes: dict[str, Any] = {
-        name: max(1, round(getattr(method, name) * factor))
+        name: max(least.get(name, 1), round(getattr(method, name) * factor))
         for name in LENGTHS
         if isinstance(getattr(method, name, None), int)
     }

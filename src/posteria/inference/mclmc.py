@@ -46,6 +46,8 @@ class MCLMC:
 
     fidelity: ClassVar[str] = "asymptotic"
     paper: ClassVar[str] = "Robnik et al. 2023"
+    gradients_a_step: ClassVar[int] = GRADIENTS_A_STEP
+    least_lengths: ClassVar[dict] = {"num_warmup": LEAST_TUNING}
 
     def __post_init__(self) -> None:
         _check_tuning(self)
@@ -76,11 +78,17 @@ class AdjustedMCLMC:
 
     fidelity: ClassVar[str] = "exact"
     paper: ClassVar[str] = "Robnik et al. 2025"
+    least_lengths: ClassVar[dict] = {"num_warmup": LEAST_TUNING}
 
     def __post_init__(self) -> None:
         _check_tuning(self)
         if not 1.1 < self.num_steps < math.inf:
             raise SettingError(f"num_steps is {self.num_steps}", "a number above 1.1", "2 is robust")
+
+    @property
+    def gradients_a_step(self) -> float:
+        """Of a trajectory, on average."""
+        return GRADIENTS_A_STEP * self.num_steps
 
     def fit(self, key: jax.Array, target: Target | Density, start: Any, run: Run) -> Draws | DrawsPosterior:
         motion = adjusted(self.num_warmup, self.step_size, self.num_steps, self.target_acceptance)
