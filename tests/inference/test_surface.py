@@ -77,6 +77,34 @@ def test_what_spans_no_plane_is_refused():
             po.surface(TARGET, points)
     with pytest.raises(SettingError):
         po.surface(Density(lambda w: -w @ w, jnp.zeros(3)), [jnp.ones(3)])
+    with pytest.raises(SettingError):
+        po.surface(TARGET, dict(enumerate(POINTS)))
+    for settings in ({"margin": -1.0}, {"margin": np.nan}, {"radius": 0.0}, {"num": 1}):
+        with pytest.raises(SettingError):
+            po.surface(TARGET, POINTS, **settings)
+
+
+def test_weights_may_be_lists_of_arrays_or_flat_vectors():
+    network = po.Network(lambda key, x: [(jnp.ones((3, 1)), jnp.ones(1))], lambda p, x: x @ p[0][0] + p[0][1])
+    target = po.Target(po.Model(network, po.likelihoods.Gaussian(1.0), po.priors.Normal()), KNOWN.data)
+    points = [[(np.array([[1.0], [i], [i**2]]), np.full(1, i))] for i in (0.0, 1.0, 2.0)]
+    found = po.surface(target, points, num=2)
+    flat = po.surface(target, list(found.points), num=2)
+    np.testing.assert_array_equal(found.losses, flat.losses)
+    curve = po.connect(*found.points[:2], target, num_steps=1)
+    np.testing.assert_array_equal(curve.points[0], found.points[0])
+
+
+def test_the_picture_leaves_out_losses_that_overflowed():
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots()
+    surface = po.surface(TARGET, POINTS, num=5)
+    surface.losses.flags.writeable = True
+    surface.losses[0, 0], surface.losses[4, 4] = np.inf, np.nan
+    plane(axes, surface, draws={"one": surface.points[:1]})
+    figure.canvas.draw()
+    plt.close(figure)
 
 
 def test_the_picture_shows_modes_curve_and_the_ellipse_of_draws():

@@ -69,12 +69,14 @@ def surface(
     With one weight vector, over two random directions with the scale of its filters, `radius` to each side. Weights are
     given as the network's tree or as flat vectors of all parameters.
     """
-    if len(points) not in (1, 3):
+    if isinstance(points, dict) or len(points) not in (1, 3):
         raise SettingError(f"{len(points)} points", "three weight vectors, or one", "pass a list of three")
     if not isinstance(num, int | np.integer) or num < 2:
         raise SettingError(f"num is {num!r}", "a whole number of at least 2", "25 is the default")
-    size = tree.size(target.structs)
-    flat = np.stack([np.asarray(p if np.shape(p) == (size,) else flat_params(target, p)) for p in points])
+    for name, value, least in (("margin", margin, "0 or more"), ("radius", radius, "a positive number")):
+        if not (0.0 <= value < float("inf")) or (name == "radius" and value == 0.0):
+            raise SettingError(f"{name} is {value}", least, "leave it out for the default")
+    flat = np.stack([np.asarray(flat_params(target, point)) for point in points])
     check_starts(target, tree.unraveller(target.structs)(jnp.asarray(flat)))
     key_axes, key_flatness = jax.random.split(as_key(key))
     if len(points) == 3:

@@ -26,18 +26,20 @@ def plane(
     `draws` are flat weights (draw, size) by name: each is projected, with the ellipse of two standard deviations.
     Contours are closer together where the loss is low.
     """
-    low, high = surface.losses.min(), surface.losses.max()
+    losses = np.ma.masked_invalid(surface.losses.T)  # left white where they overflowed
+    low, high = losses.min(), losses.max()
     rise = max(high - low, 1e-12)
     levels = low + rise * np.linspace(0.0, 1.0, NUM_LEVELS + 1) ** 3
     levels[0] -= 1e-6 * rise
-    filled = axes.contourf(surface.x, surface.y, surface.losses.T, levels=levels, cmap="YlGnBu")
-    axes.contour(surface.x, surface.y, surface.losses.T, levels=levels, colors=INK, linewidths=0.4, alpha=0.5)
+    filled = axes.contourf(surface.x, surface.y, losses, levels=levels, cmap="YlGnBu")
+    axes.contour(surface.x, surface.y, losses, levels=levels, colors=INK, linewidths=0.4, alpha=0.5)
     bar = axes.figure.colorbar(filled, ax=axes, shrink=0.85, format="%.2f", ticks=levels[::3])
     bar.set_label(label)
     for (name, flat), style in zip((draws or {}).items(), METHODS[1:]):
         places = surface.project(flat)
         axes.plot(*places.T, style.marker, color=style.colour, ms=3, alpha=0.6, label=name)
-        axes.plot(*_ellipse(places), color=style.colour, lw=1.6)
+        if len(places) > 1:
+            axes.plot(*_ellipse(places), color=style.colour, lw=1.6)
     if curve is not None:
         axes.plot(*surface.project(curve.flat(np.linspace(0.0, 1.0, 101))).T, color=INK, lw=2.2, label="curve")
         axes.plot(
