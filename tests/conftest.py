@@ -1,10 +1,19 @@
-"""One rule for the whole suite: compiled code does not outlive its module.
+"""Two rules for the whole suite, about compiled code.
 
-A process may hold only so many maps of memory (65,530 by default on Linux), and every compiled function takes some:
-a worker that kept all of them would be aborted in the middle of the suite.
+It does not outlive its module: a process may hold only so many maps of memory (65,530 by default on Linux), and every
+compiled function takes some, so that a worker that kept all of them would be aborted in the middle of the suite.
+
+It is kept on disk, for other workers, for the processes that tests start, and for the next run.
 """
 
-import jax
+import os
+from pathlib import Path
+
+CACHE = Path(__file__).parent.parent / ".pytest_cache" / "jax"
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.05")
+
+import jax  # noqa: E402  (reads these as it is imported)
 
 _module = None
 
