@@ -45,7 +45,7 @@ SETTINGS = {
     ("small", "lenet-300-100"): Settings(10, 60, 64, 3e-3, 0.5),
     ("small", "lenet-5"): Settings(5, 20, 64, 5e-3, 0.5),
     ("full", "lenet-300-100"): Settings(15, 200, 128, 1e-3, 0.2),
-    ("full", "lenet-5"): Settings(3, 30, 128, 2e-3, 0.2),
+    ("full", "lenet-5"): Settings(10, 50, 128, 2e-3, 0.2),
 }
 THRESHOLD = 3.0  # of log alpha, as published
 

@@ -146,7 +146,9 @@ def test_one_shared_linear_layer_with_gaussian_noise_has_an_exact_kron(kind):
 
 
 @pytest.mark.parametrize("structure", ["kron", "diagonal", "full", "lowrank"])
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name == "attention")) for name in NETWORKS]
+)
 def test_function_moments_are_the_jacobian_times_the_covariance(name, structure):
     target, params = problem(*NETWORKS[name]())
     method = po.Laplace(structure, rank=10)

@@ -235,6 +235,7 @@ def test_networks_of_every_framework_pass_unchanged(network, x, method):
         assert any("recurrent/cell" in note for note in posterior.facts["notes"])
 
 
+@pytest.mark.slow
 def test_a_small_table_is_learnt_with_the_defaults():
     """Not the prior, and not a point."""
     from sklearn.datasets import load_diabetes

@@ -34,8 +34,7 @@ def start_process(folder: Path, method: str) -> subprocess.Popen:
     "method, num_kills",
     [
         ("hmc", 10),
-        ("map", 2),
-        *(pytest.param(name, 2, marks=pytest.mark.slow) for name in ("ensemble", "sghmc", "mclmc")),
+        *(pytest.param(name, 2, marks=pytest.mark.slow) for name in ("map", "ensemble", "sghmc", "mclmc")),
     ],
 )
 def test_a_fit_killed_at_random_moments_ends_bit_identical(tmp_path, method, num_kills):
