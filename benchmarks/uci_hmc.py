@@ -31,9 +31,13 @@ def main() -> None:
     parser.add_argument("--splits", type=int, default=3)
     parser.add_argument("--max-seconds", type=float, default=120.0, help="of a fit; there is one a split")
     parser.add_argument("--max-leapfrog", type=int, default=po.HMC().max_leapfrog)
+    parser.add_argument("--warmup", type=int, default=po.HMC().num_warmup)
+    parser.add_argument("--acceptance", type=float, default=po.HMC().target_acceptance, help="that warm-up aims at")
     arguments = parser.parse_args()
     po.use_cores()
-    method = po.HMC(max_leapfrog=arguments.max_leapfrog)
+    method = po.HMC(
+        max_leapfrog=arguments.max_leapfrog, num_warmup=arguments.warmup, target_acceptance=arguments.acceptance
+    )
     rows = []
     for name in arguments.sets:
         for prior in arguments.priors:

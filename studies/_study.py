@@ -4,7 +4,7 @@ import argparse
 import platform
 import shlex
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
@@ -16,18 +16,28 @@ import posteria as po
 PACKAGES = ("posteria", "jax", "jaxlib", "numpy", "optax")
 
 
-def begin(description: str | None, picture: bool = False, **choices: Sequence[str]) -> argparse.Namespace:
+def begin(
+    description: str | None,
+    picture: bool = False,
+    seed: bool = True,
+    only: Mapping[str, Iterable[str]] | None = None,
+    **choices: Sequence[str],
+) -> argparse.Namespace:
     """The arguments of a study; prints the command, versions and seed that its results stand under.
 
-    `choices` are arguments of its own, the first value the default.
+    A study with `seed` False numbers its own: those of its splits or repeats. `only` are arguments that take some of
+    the values named (all of them if not given), `choices` those that take one, the first if not given.
     """
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--scale", choices=["small", "full"], default="small")
     parser.add_argument("--out", type=Path, help="where fits are kept, and found again")
-    parser.add_argument("--seed", type=int, default=0)
+    if seed:
+        parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--progress", action="store_true")
     if picture:
         parser.add_argument("--picture", type=Path, help="draw to this file (PNG)")
+    for name, values in (only or {}).items():
+        parser.add_argument(f"--{name}", nargs="+", choices=list(values), help="only these")
     for name, values in choices.items():
         parser.add_argument(f"--{name}", choices=values, default=values[0])
     arguments = parser.parse_args()
@@ -36,7 +46,8 @@ def begin(description: str | None, picture: bool = False, **choices: Sequence[st
     arguments.out = arguments.out or Path("runs") / name / arguments.scale
     versions = ", ".join(f"{package} {metadata.version(package)}" for package in PACKAGES)
     print(f"$ python studies/{name}.py {shlex.join(_without_folders(sys.argv[1:]))}".rstrip())
-    print(f"{arguments.scale}, seed {arguments.seed}; python {platform.python_version()}, {versions}\n", flush=True)
+    seeds = f"seed {arguments.seed}" if seed else "seeds from 0"
+    print(f"{arguments.scale}, {seeds}; python {platform.python_version()}, {versions}\n", flush=True)
     return arguments
 
 

@@ -10,13 +10,14 @@ T = 1 within noise of the best: two standard errors of the difference, from test
     make study NAME=cold-posteriors SCALE=full    1,000 digits; interrupted, it goes on where it was
 """
 
-import argparse
+from argparse import Namespace
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from _study import begin
 
 import posteria as po
 from posteria.posteriors.draws import Draws, DrawsPosterior
@@ -121,7 +122,7 @@ def difference(best: Score, other: Score) -> tuple[float, float]:
     return float(behind.mean()), float(np.sqrt(variance))
 
 
-def run(settings: Settings, prior: str, out: Path) -> dict[str, list[Score]]:
+def run(settings: Settings, prior: str, arguments: Namespace) -> dict[str, list[Score]]:
     (images, labels), (test_images, y) = load(settings.num_train)
     plain, augmented = (flat(images), labels), shifted(images, labels)
     network = po.nn.mlp((50,), outputs=10)
@@ -135,8 +136,8 @@ def run(settings: Settings, prior: str, out: Path) -> dict[str, list[Score]]:
         scores[name] = []
         for temperature in settings.temperatures:
             model = po.Model(network, likelihood, PRIORS[prior], temperature=temperature)
-            folder = out / str(list(PRIORS).index(prior)) / f"{name.replace(', ', '-')}-{temperature}"
-            posterior = po.fit(model, data, method, out=folder, if_exists="resume", progress=False)
+            folder = arguments.out / str(list(PRIORS).index(prior)) / f"{name.replace(', ', '-')}-{temperature}"
+            posterior = po.fit(model, data, method, key=arguments.seed, out=folder, if_exists="resume", progress=False)
             scores[name].append(score(posterior, flat(test_images), y))
     return scores
 
@@ -186,18 +187,11 @@ def draw(path: Path, found: dict[str, dict[str, list[Score]]], temperatures: tup
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--scale", choices=SETTINGS, default="small")
-    parser.add_argument("--out", type=Path, help="where fits are kept; default: runs/cold-posteriors-SCALE")
-    parser.add_argument("--priors", nargs="+", choices=PRIORS, help="only these")
-    parser.add_argument("--picture", type=Path, help="where to write the picture (PNG)")
-    arguments = parser.parse_args()
-    po.use_cores()
+    arguments = begin(__doc__, picture=True, only={"priors": PRIORS})
     settings = SETTINGS[arguments.scale]
-    out = arguments.out or Path("runs") / f"cold-posteriors-{arguments.scale}"
     found = {}
     for prior in arguments.priors or settings.priors:
-        found[prior] = run(settings, prior, out)
+        found[prior] = run(settings, prior, arguments)
         report(prior, found[prior], settings.temperatures)
     if arguments.picture is not None:
         draw(arguments.picture, found, settings.temperatures)

@@ -8,12 +8,12 @@ hidden layer, a share of the training labels replaced by random ones, a prior so
     make study NAME=double-descent SCALE=full    MNIST, 4,000 rows
 """
 
-import argparse
 from pathlib import Path
 from typing import NamedTuple
 
 import jax
 import numpy as np
+from _study import begin
 
 import posteria as po
 
@@ -59,16 +59,16 @@ def scores(probs: np.ndarray, y: np.ndarray) -> tuple[float, float]:
     return 100.0 * float(np.mean(probs.argmax(1) != y)), float(-np.log(chosen).mean())
 
 
-def one_width(width: int, settings: Settings, train: tuple, test: tuple) -> dict[str, tuple[float, float]]:
+def one_width(width: int, settings: Settings, train: tuple, test: tuple, seed: int) -> dict[str, tuple[float, float]]:
     """The mean over members for SGD and SWAG; the mixture of all members for the others."""
     model = po.Model(po.nn.mlp((width,), outputs=CLASSES), po.likelihoods.Categorical(), PRIOR)
     x, y = test
     training = po.MAP(settings.num_epochs, settings.batch_size)
-    modes = po.fit(model, train, po.Ensemble(training, settings.members), key=0, progress=False)
+    modes = po.fit(model, train, po.Ensemble(training, settings.members), key=seed, progress=False)
     probs = np.asarray(jax.nn.softmax(modes.functions(0, x, settings.members)))  # (member, n, class)
     swag = po.SWAG(None, settings.num_snapshots, batch_size=settings.batch_size)
     start = jax.tree.map(lambda leaf: leaf[:, 0], modes.params)
-    multi = po.fit(model, train, po.Ensemble(swag, settings.members), key=1, start=start, progress=False)
+    multi = po.fit(model, train, po.Ensemble(swag, settings.members), key=seed + 1, start=start, progress=False)
     averages = [member.predict(x, 30).probs for member in multi.members]
     return {
         "SGD": tuple(np.mean([scores(each, y) for each in probs], axis=0)),
@@ -101,19 +101,15 @@ def draw(path: Path, widths: list[int], table: list[dict]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--scale", choices=SETTINGS, default="small")
-    parser.add_argument("--picture", type=Path, help="where to write the picture (PNG)")
-    arguments = parser.parse_args()
-    po.use_cores()
+    arguments = begin(__doc__, picture=True)
     settings = SETTINGS[arguments.scale]
     train, test = load(arguments.scale, settings.rows)
-    print(f"{arguments.scale}: {settings.rows} rows, {NOISE:.0%} of labels random, {settings.members} members")
+    print(f"{settings.rows} rows, {NOISE:.0%} of labels random, {settings.members} members")
     print("test error in % / negative log likelihood in nats")
     print(f"{'width':>6s}", *(f"{column:>14s}" for column in COLUMNS), flush=True)
     table = []
     for width in settings.widths:
-        table.append(one_width(width, settings, train, test))
+        table.append(one_width(width, settings, train, test, arguments.seed))
         cells = (f"{error:6.1f} / {nll:5.2f}" for error, nll in (table[-1][column] for column in COLUMNS))
         print(f"{width:6d}", *(f"{cell:>14s}" for cell in cells), flush=True)
     for column in COLUMNS:

@@ -9,15 +9,15 @@ Evidence by sequential Monte Carlo, with its standard error over runs; beside it
 mode of a few starts, which sees one mode of many.
 
     make study NAME=inductive-bias               a coarse grid: about two minutes
-    make study NAME=inductive-bias SCALE=full    more of everything, and docs/results/inductive-bias.png: ten minutes;
+    make study NAME=inductive-bias SCALE=full    more of everything: ten minutes;
                                                  what is done is kept in --out and not done again
 """
 
-import argparse
 import json
 from pathlib import Path
 
 import numpy as np
+from _study import begin
 
 import posteria as po
 from posteria.inference.evidence import TemperedSMC
@@ -30,7 +30,6 @@ COLOURS = dict(zip(NETWORKS, ("#0072B2", "#D55E00")))
 NOISE = 0.1
 MODE_MISSED = 0.1  # nats a datum, more than Laplace's approximation errs at a mode
 NUM_DATA = 60
-PICTURE = Path("docs/results/inductive-bias.png")
 PRIOR = po.priors.FanIn(scale=3.0, bias_std=3.0)  # wide enough that a curve of some bends is no surprise
 NUM_PARTICLES = dict(zip(NETWORKS, (500, 100)))  # the small network has few modes, far apart, and each is to be found
 SCALES = {  # bends, shares of corrupted labels, runs, starts
@@ -106,7 +105,7 @@ def sweep(problem: str, levels: list, settings: tuple, out: Path) -> dict[str, l
     return results
 
 
-def draw(levels: dict[str, list], results: dict[str, dict]) -> None:
+def draw(file: Path, levels: dict[str, list], results: dict[str, dict]) -> None:
     import matplotlib.pyplot as plt
 
     figure, panels = plt.subplots(1, 4, figsize=(15, 3.7), layout="constrained")
@@ -125,22 +124,17 @@ def draw(levels: dict[str, list], results: dict[str, dict]) -> None:
     panels[2].legend(fontsize=8)
     panels[3].axhline(-np.log(2), color="black", lw=1, ls=":")
     panels[3].annotate("a coin", (0, -np.log(2)), textcoords="offset points", xytext=(0, 3), fontsize=8)
-    PICTURE.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(PICTURE, dpi=110)
+    figure.savefig(file, dpi=110)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--scale", choices=list(SCALES), default="small")
-    parser.add_argument("--out", type=Path, default=None)
-    args = parser.parse_args()
+    args = begin(__doc__, picture=True, seed=False)
     bends, shares, *settings = SCALES[args.scale]
     levels = dict(zip(PROBLEMS, (bends, shares)))
     print("log evidence a datum, in nats; explained by Laplace's mode: variance of y, or labels")
-    out = args.out or Path("runs/inductive-bias") / args.scale
-    results = {problem: sweep(problem, levels[problem], tuple(settings), out) for problem in PROBLEMS}
-    if args.scale == "full":
-        draw(levels, results)
+    results = {problem: sweep(problem, levels[problem], tuple(settings), args.out) for problem in PROBLEMS}
+    if args.picture:
+        draw(args.picture, levels, results)
 
 
 if __name__ == "__main__":

@@ -8,13 +8,13 @@ at least 0.5 nats on the straight line, and on the curve at most a fifth of it.
     make study NAME=mode-connectivity SCALE=full    MNIST, two hidden layers of 100; minutes
 """
 
-import argparse
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from _study import begin
 
 import posteria as po
 from posteria import tree
@@ -117,11 +117,7 @@ def draw(path: Path, target: po.Target, ends: list, curve: Curve, losses: dict, 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--scale", choices=SETTINGS, default="small")
-    parser.add_argument("--picture", type=Path, help="where to write the picture (PNG)")
-    arguments = parser.parse_args()
-    po.use_cores()
+    arguments = begin(__doc__, picture=True)
     settings = SETTINGS[arguments.scale]
     train, test = load(arguments.scale)
     network = po.nn.mlp(settings.hidden, outputs=10)
@@ -130,9 +126,9 @@ def main() -> None:
     num_steps = settings.num_epochs * -(-len(train[1]) // settings.batch_size)
 
     training = po.MAP(settings.num_epochs, settings.batch_size, learning_rate=LEARNING_RATE)
-    modes = po.fit(model, train, po.Ensemble(training, 2), key=0, progress=False)
+    modes = po.fit(model, train, po.Ensemble(training, 2), key=arguments.seed, progress=False)
     ends = [jax.tree.map(lambda leaf: leaf[i, 0], modes.params) for i in range(2)]  # noqa: B023
-    print(f"{arguments.scale}: {len(train[1]):,} rows, hidden layers {settings.hidden}", flush=True)
+    print(f"{len(train[1]):,} rows, hidden layers {settings.hidden}", flush=True)
     curves = {
         kind: po.connect(
             *ends, target, kind=kind, num_steps=num_steps, batch_size=settings.batch_size, learning_rate=LEARNING_RATE
@@ -146,7 +142,7 @@ def main() -> None:
         print(f"{name}: sharpness {found.sharpness:.2f}, trace {found.trace:.1f} ± {found.trace_error:.1f}", flush=True)
     if arguments.picture is not None:
         swag = po.SWAG(None, settings.num_snapshots, rank=10, batch_size=settings.batch_size)
-        around = po.fit(model, train, swag, start=ends[0], key=0, progress=False)
+        around = po.fit(model, train, swag, start=ends[0], key=arguments.seed, progress=False)
         draw(arguments.picture, few, ends, curves["bezier"], losses, around, settings.grid)
         print(f"picture: {arguments.picture.name}")
 

@@ -8,16 +8,16 @@ prior's standard deviation (for each way of predicting its own, as in the paper)
 Printed: test negative log-likelihood, mean and standard error over splits (lower is better), the prior chosen.
 
     make study NAME=predictive-gap               two small tables, three splits: about a minute
-    make study NAME=predictive-gap SCALE=full    three tables, ten splits, and docs/results/predictive-gap.png: a
-                                                 quarter of an hour; what is done is kept in --out and not done again
+    make study NAME=predictive-gap SCALE=full    three tables, ten splits: a quarter of an hour; what is done is kept
+                                                 in --out and not done again
 """
 
-import argparse
 import copy
 import json
 from pathlib import Path
 
 import numpy as np
+from _study import begin
 
 import posteria as po
 from posteria import tree
@@ -34,7 +34,6 @@ SCALES = {  # tables, splits, units of a layer
 WAYS = ("mode", "sampled", "linearised")
 COLOURS = dict(zip(WAYS, ("black", "#D55E00", "#0072B2")))
 PRIOR_STDS = (0.1, 0.2, 0.5, 1.0)
-PICTURE = Path("docs/results/predictive-gap.png")
 
 
 def one_split(name: str, number: int, num_units: int) -> dict[str, list]:
@@ -79,7 +78,7 @@ def chosen(results: list[dict], way: str) -> tuple[np.ndarray, np.ndarray]:
     return values[np.arange(len(values)), best, 1], best
 
 
-def draw(results: dict[str, list[dict]]) -> None:
+def draw(file: Path, results: dict[str, list[dict]]) -> None:
     import matplotlib.pyplot as plt
 
     figure, panels = plt.subplots(1, len(results), figsize=(4.6 * len(results), 3.6), layout="constrained")
@@ -93,21 +92,16 @@ def draw(results: dict[str, list[dict]]) -> None:
         axes.minorticks_off()
     panels[0].set_ylabel("test negative log-likelihood, nats")
     panels[0].legend(fontsize=8)
-    PICTURE.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(PICTURE, dpi=110)
+    figure.savefig(file, dpi=110)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--scale", choices=list(SCALES), default="small")
-    parser.add_argument("--out", type=Path, default=None)
-    args = parser.parse_args()
+    args = begin(__doc__, picture=True, seed=False)
     names, num_splits, num_units = SCALES[args.scale]
-    out = args.out or Path("runs/predictive-gap") / args.scale
     print(f"{'':18}{'splits':>6}" + "".join(f"{way:>20}" for way in WAYS))
     results = {}
     for name in names:
-        results[name] = all_splits(name, num_splits, num_units, out)
+        results[name] = all_splits(name, num_splits, num_units, args.out)
         values, places = zip(*(chosen(results[name], way) for way in WAYS))
         errors = [value.std(ddof=1) / np.sqrt(len(value)) for value in values]
         cells = "".join(f"{f'{value.mean():.3f} ± {error:.3f}':>20}" for value, error in zip(values, errors))
@@ -116,8 +110,8 @@ def main() -> None:
             print(f"{'  published':18}{10:6}" + "".join(f"{cell:>20}" for cell in PUBLISHED[name]))
         medians = "".join(f"{np.median(np.array(PRIOR_STDS)[place]):20.2g}" for place in places)
         print(f"{'  prior, median':24}{medians}", flush=True)
-    if args.scale == "full":
-        draw(results)
+    if args.picture:
+        draw(args.picture, results)
 
 
 if __name__ == "__main__":

@@ -5,15 +5,15 @@ Laplace's approximation beside the test log-likelihood, each a datum; and the nu
 by itself. MacKay 1992; Immer et al. 2021.
 
     make study NAME=prior-by-evidence               one table, two splits: about a minute
-    make study NAME=prior-by-evidence SCALE=full    three tables, three splits, and docs/results/prior-by-evidence.png
+    make study NAME=prior-by-evidence SCALE=full    three tables, three splits
 """
 
-import argparse
 import json
 from pathlib import Path
 
 import jax
 import numpy as np
+from _study import begin
 
 import posteria as po
 
@@ -22,7 +22,6 @@ GRID = (0.1, 0.3, 1.0, 3.0, 10.0)
 ASCENT = po.MAP(num_epochs=2000, tune="noise")  # as long for the grid as for the tuned: it is what limits the fit
 TUNED = po.MAP(num_epochs=2000, tune="evidence")
 NETWORK = po.nn.mlp((20,), activation="tanh")
-PICTURE = Path("docs/results/prior-by-evidence.png")
 
 
 def one_split(name: str, number: int) -> dict:
@@ -68,7 +67,7 @@ def describe(name: str, results: list[dict]) -> None:
     print(f"lost of the test log-likelihood against the grid's best on the test rows: {lost.mean():.3f} ± {error:.3f}")
 
 
-def draw(results: dict[str, list[dict]]) -> None:
+def draw(file: Path, results: dict[str, list[dict]]) -> None:
     import matplotlib.pyplot as plt
 
     figure, panels = plt.subplots(
@@ -82,22 +81,18 @@ def draw(results: dict[str, list[dict]]) -> None:
         axes.axvline(tuned, color="black", lw=1, label="tuned by the evidence")
         axes.set(title=name, xlabel="scale of the prior", ylabel="nats" if name == next(iter(results)) else "")
     panels[0][0].legend(fontsize=8)
-    PICTURE.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(PICTURE, dpi=120)
+    figure.savefig(file, dpi=120)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--scale", choices=list(SCALES), default="small")
-    parser.add_argument("--out", type=Path, default=None)
-    args = parser.parse_args()
+    args = begin(__doc__, picture=True, seed=False)
     names, num_splits = SCALES[args.scale]
     results = {}
     for name in names:
-        results[name] = all_splits(name, num_splits, args.out or Path("runs/prior-by-evidence") / args.scale)
+        results[name] = all_splits(name, num_splits, args.out)
         describe(name, results[name])
-    if args.scale == "full":
-        draw(results)
+    if args.picture:
+        draw(args.picture, results)
 
 
 if __name__ == "__main__":

@@ -9,12 +9,12 @@ there twice: at the optimum of its family, and as the paper trains it, 300 epoch
     make study NAME=sgmcmc-vs-hmc SCALE=full    digits and MNIST, three seeds; interrupted, it goes on where it was
 """
 
-import argparse
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from _study import begin
 
 import posteria as po
 
@@ -187,17 +187,11 @@ def report(scores: dict[str, np.ndarray]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--scale", choices=SETTINGS, default="small")
-    parser.add_argument("--out", type=Path, help="where fits are kept; default: runs/sgmcmc-vs-hmc-SCALE")
-    parser.add_argument("--methods", nargs="+", help="only these")
-    parser.add_argument("--sets", nargs="+", help="only these sets of data")
-    arguments = parser.parse_args()
-    po.use_cores()
+    names = {"methods": methods(SETTINGS["full"]), "sets": SETTINGS["full"].sets}
+    arguments = begin(__doc__, seed=False, only=names)
     settings = SETTINGS[arguments.scale]
-    out = arguments.out or Path("runs") / f"sgmcmc-vs-hmc-{arguments.scale}"
     for name in arguments.sets or settings.sets:
-        report(study(name, settings, out, arguments.methods))
+        report(study(name, settings, arguments.out, arguments.methods))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ targets standardised on the training rows, the 20 standard splits. Printed: mean
     make study NAME=uci-pbp SCALE=full    six sets, twenty splits; what is done is kept in --out and not done again
 """
 
-import argparse
 import json
 import time
 from pathlib import Path
@@ -15,6 +14,7 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
+from _study import begin
 
 import posteria as po
 
@@ -106,14 +106,11 @@ def summary(name: str, results: list[dict]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--scale", choices=list(SCALES), default="small")
-    parser.add_argument("--out", type=Path, default=None)
-    args = parser.parse_args()
+    args = begin(__doc__, seed=False)
     names, num_splits = SCALES[args.scale]
     print(HEADER)
     for name in names:
-        print(summary(name, all_splits(name, num_splits, args.out or Path("runs/uci-pbp") / args.scale)), flush=True)
+        print(summary(name, all_splits(name, num_splits, args.out)), flush=True)
     print("Within two published standard errors or better: both gains of a row above -2.")
 
 

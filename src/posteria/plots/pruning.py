@@ -43,7 +43,7 @@ def error_against_removed(axes: Any, curves: Mapping[str, tuple[Sequence[float],
         axes.plot(100 * np.asarray(shares), errors, color=style.colour, marker=style.marker, ls=style.dash, label=name)
     axes.set_xlabel("weights removed, %")
     axes.set_ylabel("error, %")
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, 1.15 * max(max(errors) for _, errors in curves.values()) or None)
     if len(curves) > 1:
         axes.legend(frameon=False)
 
