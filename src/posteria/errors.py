@@ -4,6 +4,7 @@ PosteriaError
 ├── DataError        x or y cannot be used: non-finite, misshapen, empty, labels outside the classes
 ├── NetworkError     the network cannot be used, or does not fit the likelihood
 ├── SettingError     a hyper-parameter, prior, likelihood or temperature is out of range, or a capability is missing
+│   └── CapabilityError  this likelihood or posterior has no such thing; `hasattr` says so too
 ├── DensityError     the log density is not finite where a method needs it to be
 ├── BudgetError      max_seconds ran out before anything was kept
 ├── TooLargeError    a matrix would not fit the machine's memory
@@ -33,6 +34,10 @@ class NetworkError(PosteriaError, ValueError):
 
 
 class SettingError(PosteriaError, ValueError):
+    pass
+
+
+class CapabilityError(SettingError, AttributeError):
     pass
 
 

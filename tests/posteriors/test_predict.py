@@ -157,6 +157,7 @@ def test_what_a_likelihood_does_not_have_is_refused_with_the_way_out():
     for ask in (lambda: regression.probs, lambda: regression.entropy, lambda: classes.quantile(0.5)):
         with pytest.raises(SettingError, match="use"):
             ask()
+    assert hasattr(classes, "probs") and not hasattr(regression, "probs")
     with pytest.raises(SettingError):
         regression.quantile(1.5)
     with pytest.raises(SettingError):

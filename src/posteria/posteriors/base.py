@@ -17,6 +17,7 @@ from posteria.random import as_key
 
 if TYPE_CHECKING:
     from posteria.posteriors.calibrated import CalibratedPosterior
+    from posteria.posteriors.pruned import PrunedPosterior
 
 PREDICT_KEY = 0  # predictions of sampled posteriors are the same every time
 PREDICT_DRAWS = 100  # of posteriors that hold no fixed set of draws
@@ -89,6 +90,14 @@ class Posterior(ABC):
         from posteria.posteriors.thinning import thin
 
         return thin(self, num_draws, x)
+
+    def prune(
+        self, by: str = "snr", *, fraction: float | None = None, threshold: float | None = None
+    ) -> "PrunedPosterior":
+        """Remove the weights of layers that their noise drowns: see `posteria.posteriors.pruned.prune`."""
+        from posteria.posteriors.pruned import prune
+
+        return prune(self, by, fraction, threshold)
 
     def export(self, path: str | Path, num_draws: int | None = None, if_exists: str = "error") -> int:
         """Write a folder that predicts with JAX alone; returns its size in bytes."""

@@ -143,12 +143,6 @@ class GaussianPosterior(Posterior):
         """Draws of the network's and the likelihood's parameters, with a leading draw axis."""
         return tree.unraveller(self.target.structs)(self.mean + self.spread.sample(key, num_draws))
 
-    def prune(self, by: str = "snr", *, fraction: float | None = None, threshold: float | None = None) -> Posterior:
-        """Remove the weights of layers that their noise drowns: see `posteria.posteriors.pruned.prune`."""
-        from posteria.posteriors.pruned import prune
-
-        return prune(self, by, fraction, threshold)
-
     def state(self) -> tuple[dict, dict[str, np.ndarray]]:
         arrays = {f"spread.{name}": array for name, array in self.spread.arrays().items()}
         return {"spread": self.spread.kind}, {"mean": np.asarray(self.mean)} | arrays

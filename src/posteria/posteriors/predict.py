@@ -14,7 +14,7 @@ from jax.scipy.special import logsumexp, ndtri, xlogy
 
 from posteria import tree
 from posteria.data.arrays import num_rows, rows
-from posteria.errors import DataError, SettingError
+from posteria.errors import CapabilityError, DataError, SettingError
 from posteria.models.likelihoods import Likelihood
 from posteria.random import as_key
 
@@ -166,7 +166,7 @@ class Predictive:
     def _need(self, capability: str, what: str, instead: str) -> None:
         if not hasattr(self._likelihood, capability):
             name = type(self._likelihood).__name__
-            raise SettingError(
+            raise CapabilityError(
                 f"{name} has no `{capability}`, so there is no {what}", "a likelihood that has it", instead
             )
 

@@ -88,10 +88,6 @@ class PrunedPosterior(Posterior):
         sizes = self._sizes()
         return sum(sizes.values()) / max(1, sum(self._left(path) for path in sizes))
 
-    def prune(self, by: str = "snr", *, fraction: float | None = None, threshold: float | None = None) -> Any:
-        """Remove more; `fraction` counts what is removed already."""
-        return prune(self, by, fraction, threshold)
-
     def compressed(self) -> "PrunedPosterior":
         """The same distribution, computed from sparse arrays."""
         from posteria.posteriors.compressed import CompressedPosterior
@@ -128,11 +124,13 @@ class PrunedPosterior(Posterior):
         return int(((self.kept >= part.start) & (self.kept < part.stop)).sum())
 
 
-def prune(posterior: Any, by: str = "snr", fraction: float | None = None, threshold: float | None = None) -> Any:
+def prune(
+    posterior: Any, by: str = "snr", fraction: float | None = None, threshold: float | None = None
+) -> PrunedPosterior:
     """Remove the weights of layers whose noise drowns them; no training follows. Biases and the like stay.
 
     `by="snr"`: those whose |mean| / std is below `threshold`; `by="log_alpha"`: whose log(std^2 / mean^2) is above it.
-    `fraction` instead removes that share of all weights, the noisiest first.
+    `fraction` instead removes that share of all weights, the noisiest first; what is removed already counts.
     """
     if by not in ORDERS:
         raise SettingError(f"by is {by!r}", f"one of {ORDERS}", '"snr" is the default')
