@@ -7,9 +7,11 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import jax
 import numpy as np
+import optax
 
 import posteria as po
 
@@ -76,6 +78,18 @@ def images(scale: str, num_train: int) -> Rows:
     order = np.random.default_rng(0).permutation(len(x))
     train, test = order[:num_train], order[num_train:]
     return Rows((x[train], digits.y[train]), (x[test], digits.y[test]))
+
+
+def two_rates(learning_rate: float, num_steps: int, name: str, factor: float) -> optax.GradientTransformation:
+    """Adam with a cosine decay; parameters with `name` in their path move `factor` times as fast."""
+
+    def adam(learning_rate: float) -> optax.GradientTransformation:
+        return optax.adam(optax.cosine_decay_schedule(learning_rate, num_steps))
+
+    def is_named(params: Any) -> Any:
+        return jax.tree_util.tree_map_with_path(lambda path, _: name in jax.tree_util.keystr(path), params)
+
+    return optax.multi_transform({False: adam(learning_rate), True: adam(factor * learning_rate)}, is_named)
 
 
 def error(posterior: po.Posterior, data: tuple[np.ndarray, np.ndarray], num_draws: int = 100) -> float:

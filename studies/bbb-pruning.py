@@ -16,11 +16,10 @@ stopped): at temperature 1 the optimum removes more than the network can spare, 
 """
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import jax
 import numpy as np
-from _study import begin
+from _study import begin, two_rates
 
 import posteria as po
 
@@ -68,18 +67,8 @@ def error(posterior: po.Posterior, data: tuple) -> float:
 
 
 def method(settings: Settings, num_rows: int, prior: po.priors.ScaleMixture) -> po.MeanField:
-    import optax
-
     num_steps = settings.epochs * -(-num_rows // settings.batch_size)
-
-    def adam(learning_rate: float) -> optax.GradientTransformation:
-        return optax.adam(optax.cosine_decay_schedule(learning_rate, num_steps))
-
-    def is_spread(tree: Any) -> Any:
-        return jax.tree_util.tree_map_with_path(lambda path, _: "rho" in jax.tree_util.keystr(path), tree)
-
-    rates = {False: settings.learning_rate, True: SPREADS_FASTER * settings.learning_rate}
-    optimizer = optax.multi_transform({which: adam(rate) for which, rate in rates.items()}, is_spread)
+    optimizer = two_rates(settings.learning_rate, num_steps, "rho", SPREADS_FASTER)
     initial_std = prior.std_narrow / prior.unit(None)
     return po.MeanField(settings.epochs, settings.batch_size, optimizer=optimizer, initial_std=initial_std)
 
