@@ -179,7 +179,9 @@ def test_max_seconds_ends_early_says_so_and_can_be_continued(tmp_path, linear):
     num_draws = posterior.stored.flat.shape[1]
     assert 0 < num_draws < 100_000
     assert "max_seconds" in posterior.diagnose().verdict
+    began = time.monotonic()
     again = po.resume(tmp_path / "run", data, max_seconds=3.0, progress=False)
+    assert again.facts["seconds"] > time.monotonic() - began + 2.0  # of the first 5; in between, nothing is counted
     assert again.stored.flat.shape[1] > num_draws
     np.testing.assert_array_equal(again.stored.flat[:, :num_draws], posterior.stored.flat)
 

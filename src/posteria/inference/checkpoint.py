@@ -48,8 +48,9 @@ class Checkpoint:
         self._folder: Any = None if folder is None else folder.joinpath("stages", *stage)
         self._files: list[ArrayFile] = []
         self._saved_rows = 0
-        self._written_at = time.monotonic()
+        self._began = self._written_at = time.monotonic()
         self._interval = CHECKPOINT_SECONDS
+        self.seconds_before = 0.0  # spent on this stage by processes before this one
 
     def exists(self) -> bool:
         return self._folder is not None and (self._folder / "state.npz").is_file()
@@ -73,7 +74,9 @@ class Checkpoint:
         self._saved_rows = count
         arrays = {f"state{i}": leaf for i, leaf in enumerate(jax.tree.leaves(state))}
         arrays |= {f"info{i}": leaf for i, leaf in enumerate(jax.tree.leaves(infos.between(0, count)))}
-        write_arrays(self._folder / "state.npz", arrays | {"count": np.array([count, is_finished])})
+        seconds = self.seconds_before + time.monotonic() - self._began
+        arrays |= {"count": np.array([count, is_finished]), "seconds": np.array(seconds)}
+        write_arrays(self._folder / "state.npz", arrays)
         self._written_at = time.monotonic()
         self._interval = max(CHECKPOINT_SECONDS, (self._written_at - began) / CHECKPOINT_SHARE)
 
@@ -81,6 +84,7 @@ class Checkpoint:
         """State, kept rows, infos, and whether the stage had finished; the arguments give the trees' structures."""
         arrays = read_arrays(self._folder / "state.npz")
         count, is_finished = arrays["count"]
+        self.seconds_before = float(arrays.get("seconds", 0.0))
         state = self._tree("state", state_like, arrays)
         kept, infos = Rows(), Rows()
         infos.append(self._tree("info", info_like, arrays), int(count))

@@ -62,6 +62,7 @@ class Run:
         self.progress = Progress(progress)
         self.notes: list[str] = []
         self.num_gradients = 0
+        self.seconds_before = 0.0  # spent on this run by processes before this one
         self.is_whole = True  # False: time ran out before all was done
         self._root = self
         self._path: tuple[str, ...] = ()
@@ -119,6 +120,7 @@ class Run:
             state, kept, infos, is_finished = checkpoint.read(one_chain[1], kept_like, info_like)
             chains = layout.split((keys, state))
             self._count_gradients(infos.joined())
+            self._root.seconds_before += checkpoint.seconds_before
         if is_finished:
             self._note_if_cut(final_when_late, infos.count, num_rows)
             return Trace(_state(layout, chains), kept.joined(), infos.joined(), infos.count)

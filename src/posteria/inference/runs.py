@@ -167,7 +167,7 @@ def _fit_and_record(method: Any, key: jax.Array, target: Target | Density, start
         run.note("max_seconds ended the fit early")
     posterior.facts |= {
         "method": registry.to_json(method),
-        "seconds": time.monotonic() - began,
+        "seconds": run.seconds_before + time.monotonic() - began,
         "gradients": run.num_gradients,
         "num_data": target.num_data,
         "notes": run.notes,
