@@ -42,18 +42,27 @@ def test_a_correlated_gaussian_has_its_moments(name):
     assert moments_p_value(draws.flat, mean, covariance) > LEAST_P_VALUE
 
 
-@pytest.mark.parametrize("name", ["hmc", "nuts"])
-def test_a_non_centred_funnel_has_its_marginal(name):
-    """Neal's funnel: scale ~ N(0, 3^2), x = exp(scale / 2) z. Sampled as (scale, z), the scale's marginal is known."""
+FOR_FUNNELS = {
+    "hmc": po.HMC(num_draws=2000, num_warmup=300, trajectory=3.0, target_acceptance=0.95),
+    "nuts": po.NUTS(num_draws=2000, target_acceptance=0.95),
+    "metropolis-hastings": po.MetropolisHastings(num_draws=2000, thinning=30),
+}
+
+
+@pytest.mark.parametrize("name", FOR_FUNNELS)
+def test_a_funnel_has_its_moments(name):
+    """Neal's: scale ~ N(0, 1.5^2) and x ~ N(0, exp(scale)), so that x / exp(scale / 2) is N(0, 1)."""
 
     def log_density(position):
-        return -0.5 * (position["scale"] / 3.0) ** 2 - 0.5 * jnp.sum(position["z"] ** 2)
+        scale, x = position["scale"], position["x"]
+        return -0.5 * (scale / 1.5) ** 2 - 0.5 * jnp.sum(x**2 * jnp.exp(-scale) + scale)
 
-    start = {"scale": jnp.zeros(()), "z": jnp.zeros(9)}
-    draws = po.sample(log_density, start, SAMPLERS[name], key=2, progress=False)
-    covariance = np.diag([9.0] + [1.0] * 9)
-    assert moments_p_value(draws.flat, np.zeros(10), covariance) > LEAST_P_VALUE
-    assert draws.params["z"].shape == (4, 1000, 9)
+    start = {"scale": jnp.zeros(()), "x": jnp.zeros(2)}
+    draws = po.sample(log_density, start, FOR_FUNNELS[name], key=2, progress=False)
+    assert draws.params["x"].shape == (4, 2000, 2)
+    scale = draws.params["scale"][..., None]
+    standard = np.concatenate([scale, draws.params["x"] * np.exp(-0.5 * scale)], axis=-1)
+    assert moments_p_value(standard, np.zeros(3), np.diag([1.5**2, 1.0, 1.0])) > LEAST_P_VALUE
 
 
 EFFECTS = np.array([28.0, 8.0, -3.0, 7.0, -1.0, 1.0, 18.0, 12.0])
@@ -85,7 +94,13 @@ def eight_schools_by_integration():
 
 
 @pytest.mark.parametrize(
-    "method", [po.NUTS(num_draws=2000, target_acceptance=0.9), po.HMC(num_draws=2000, trajectory=2.5)]
+    "method",
+    [
+        po.NUTS(num_draws=2000, target_acceptance=0.9),
+        po.HMC(num_draws=2000, trajectory=2.5),
+        po.MetropolisHastings(num_draws=2000, thinning=200),
+    ],
+    ids=["nuts", "hmc", "metropolis-hastings"],
 )
 def test_eight_schools_agrees_with_numerical_integration(method):
     start = {"mu": jnp.zeros(()), "log_tau": jnp.zeros(()), "z": jnp.zeros(8)}
