@@ -86,7 +86,7 @@ def all_splits(name: str, settings: Settings, out: Path) -> list[dict]:
 
 
 def main() -> None:
-    arguments = begin(__doc__)
+    arguments = begin(__doc__, seed=False)
     settings = SETTINGS[arguments.scale]
     print(f"{settings.num_epochs} epochs, rates {settings.rates}")
     print(f"{'set':10}{'splits':>7}{'RMSE here':>19}{'published':>18}{'log lik. here':>20}{'published':>18}")

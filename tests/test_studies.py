@@ -18,6 +18,8 @@ def test_a_study_loads_and_its_result_names_the_command(name, monkeypatch):
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     assert callable(module.main)
+    source = Path(module.__file__).read_text()
+    assert ("seed=False" in source) != (".seed" in source), "a seed that is asked for is used"
     assert f"make study NAME={name} SCALE=full" in " ".join(module.__doc__.split())
     result = (ROOT / "docs" / "results" / f"{name}.txt").read_text()
     assert result.startswith((f"$ python studies/{name}.py", f"$ make study NAME={name} "))
