@@ -45,7 +45,8 @@ def begin(
     arguments = parser.parse_args()
     po.use_cores()
     name = Path(sys.argv[0]).stem
-    arguments.out = arguments.out or Path("runs") / name / arguments.scale
+    own = arguments.scale if not getattr(arguments, "seed", 0) else f"{arguments.scale}-{arguments.seed}"
+    arguments.out = arguments.out or Path("runs") / name / own
     versions = ", ".join(f"{package} {metadata.version(package)}" for package in PACKAGES)
     print(f"$ python studies/{name}.py {shlex.join(_without_folders(sys.argv[1:]))}".rstrip())
     seeds = f"seed {arguments.seed}" if seed else "seeds from 0"
@@ -96,6 +97,14 @@ def error(posterior: po.Posterior, data: tuple[np.ndarray, np.ndarray], num_draw
     """% wrong of the average over draws."""
     x, y = data
     return 100 * float(np.mean(posterior.predict(x, num_draws).probs.argmax(1) != y))
+
+
+def error_of_means(posterior: po.Posterior, data: tuple[np.ndarray, np.ndarray]) -> float:
+    """% wrong of the network at the posterior's mean."""
+    x, y = data
+    blocks = np.array_split(np.arange(len(y)), -(-len(y) // 1000))
+    outputs = np.concatenate([np.asarray(posterior.model.outputs(posterior.mean_params, x[rows])) for rows in blocks])
+    return 100 * float(np.mean(outputs.argmax(1) != y))
 
 
 def row(cells: Iterable[object], widths: Sequence[int]) -> None:

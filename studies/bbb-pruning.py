@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from _study import begin, two_rates
+from _study import begin, error, error_of_means, two_rates
 
 import posteria as po
 
@@ -58,14 +58,6 @@ def load(scale: str) -> Data:
     return Data(*((x[rows], digits.y[rows]) for rows in parts))
 
 
-def error(posterior: po.Posterior, data: tuple) -> float:
-    """% wrong of the network at the posterior's mean."""
-    x, y = data
-    blocks = np.array_split(np.arange(len(y)), -(-len(y) // 1000))
-    outputs = np.concatenate([np.asarray(posterior.model.outputs(posterior.mean_params, x[rows])) for rows in blocks])
-    return 100 * float(np.mean(outputs.argmax(1) != y))
-
-
 def method(settings: Settings, num_rows: int, prior: po.priors.ScaleMixture) -> po.MeanField:
     num_steps = settings.epochs * -(-num_rows // settings.batch_size)
     optimizer = two_rates(settings.learning_rate, num_steps, "rho", SPREADS_FASTER)
@@ -84,7 +76,7 @@ def main() -> None:
         data.train,
         method(settings, len(data.train[1]), prior),
         key=args.seed,
-        out=args.out,
+        out=args.out / f"temperature-{args.temperature}",
         if_exists="resume",
         progress=args.progress,
     )
@@ -93,14 +85,12 @@ def main() -> None:
     print("removed %   weights left   validation %   test %   published (MNIST)")
     for share, published in PUBLISHED.items():
         pruned = posterior.prune(by="snr", fraction=share)
-        errors[share] = error(pruned, data.test)
+        errors[share] = error_of_means(pruned, data.test)
         total = sum(int(np.prod(leaf.shape)) for leaf in posterior.target.leaves if leaf.fan_in is not None)
         left = round(total / pruned.compression)
-        print(
-            f"{100 * share:9.0f}{left:15,}{error(pruned, data.validation):15.2f}{errors[share]:9.2f}{published:20.2f}"
-        )
-    average = 100 * float(np.mean(posterior.predict(data.test[0]).probs.argmax(1) != data.test[1]))
-    print(f"averaged over 100 draws, nothing removed: {average:.2f} %")
+        validation = error_of_means(pruned, data.validation)
+        print(f"{100 * share:9.0f}{left:15,}{validation:15.2f}{errors[share]:9.2f}{published:20.2f}")
+    print(f"averaged over 100 draws, nothing removed: {error(posterior, data.test):.2f} %")
     if args.picture:
         draw(args.picture, posterior, errors)
     if args.scale == "full":

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from _study import begin, two_rates
+from _study import begin, error_of_means, two_rates
+from _study import error as error_of_average
 
 import posteria as po
 
@@ -61,19 +62,6 @@ def load(scale: str) -> tuple[tuple, tuple]:
     order = np.random.default_rng(0).permutation(len(x))
     train, test = order[:1400], order[1400:]
     return (x[train], digits.y[train]), (x[test], digits.y[test])
-
-
-def error_of_means(posterior: po.Posterior, data: tuple) -> float:
-    """% wrong of the network at the posterior's mean."""
-    x, y = data
-    blocks = np.array_split(np.arange(len(y)), -(-len(y) // 1000))
-    outputs = np.concatenate([np.asarray(posterior.model.outputs(posterior.mean_params, x[rows])) for rows in blocks])
-    return 100 * float(np.mean(outputs.argmax(1) != y))
-
-
-def error_of_average(posterior: po.Posterior, data: tuple) -> float:
-    x, y = data
-    return 100 * float(np.mean(posterior.predict(x).probs.argmax(1) != y))
 
 
 def size(folder: Path) -> int:
