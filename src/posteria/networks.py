@@ -266,7 +266,7 @@ def check_is_function_of_one_datum(network: Network, params: Params, x: Any) -> 
     for rows in (1, 2):
         check_outputs(network, params, jax.tree.map(lambda leaf, n=rows: leaf[:n], first))
     apply = jax.jit(network.apply)
-    one, other = (np.asarray(apply(params, batch)[0], np.float64) for batch in (first, second))
+    one, other = (np.asarray(apply(params, batch), np.float64)[0] for batch in (first, second))
     size = np.abs(one[np.isfinite(one)]).max(initial=0.0)
     if not np.allclose(one, other, rtol=0.0, atol=ROUNDING * size, equal_nan=True):
         raise NetworkError(

@@ -7,6 +7,7 @@ import pytest
 
 import posteria as po
 from comparison import small
+from posteria.comparison import fitting
 from posteria.comparison.entries import as_entries, default_methods, expected_gradients, trials, with_budget
 from posteria.errors import SettingError
 from posteria.inference import registry
@@ -93,3 +94,12 @@ def test_trials_are_charged_to_the_method():
     row = found["problems"][0]["rows"][0]
     assert row["scores"]["gradients"]["value"] == 4 * 60  # three trials and the fit
     assert row["settings"]["learning_rate"] in [each.learning_rate for each in trials(po.MAP())]
+
+
+def test_a_setting_that_fails_in_tuning_is_named_and_not_taken(monkeypatch):
+    sound, wild = po.MAP(num_epochs=60), po.MAP(num_epochs=60, learning_rate=1e30)
+    monkeypatch.setattr(fitting, "trials", lambda method: [wild, sound])
+    found = small.compare(None, methods={"map": sound}, reference=None, seeds=1, tune=True)
+    row = found.results["problems"][0]["rows"][0]
+    assert row["status"] == "done" and row["settings"]["learning_rate"] == sound.learning_rate
+    assert "1 of 2 settings that were tried failed: the log density became" in found.table()

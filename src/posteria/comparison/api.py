@@ -8,9 +8,10 @@ import numpy as np
 
 from posteria.comparison import splits
 from posteria.comparison.entries import Entry, as_entries
+from posteria.comparison.fitting import costs_of, grade_into
 from posteria.comparison.problems import Fold, Problem, describe, extremes, fold_of_arrays, kind_of
 from posteria.comparison.records import Record
-from posteria.comparison.runner import Comparison, Settings, costs_of, grade_into, run
+from posteria.comparison.runner import Comparison, Settings, run
 from posteria.data.arrays import check_x, num_rows, rows
 from posteria.errors import DataError, SettingError
 from posteria.inference import registry

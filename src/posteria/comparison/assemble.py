@@ -83,7 +83,9 @@ def _row(
         "fidelity": entry.fidelity,
         "status": status,
         "reason": reason,
-        "labels": entry.labels,
+        "labels": list(
+            dict.fromkeys([*entry.labels, *(label for record in records if record for label in record.labels)])
+        ),
         "about": entry.about,
         "settings": fitted[0] if fitted else entry.settings,
         "scores": scores,

@@ -23,6 +23,7 @@ class Record:
 
     status: str
     reason: str = ""
+    labels: list[str] = field(default_factory=list)  # what is to be known of it
     scores: dict[str, float | None] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)
     ceiling: dict[str, float] = field(default_factory=dict)

@@ -51,6 +51,7 @@ class Threads:
     name = "threads"
 
     def split(self, stacked: Any) -> list:
+        stacked = jax.tree.map(np.asarray, stacked)  # a slice of NumPy's is a view, one of JAX's is compiled
         return [tree.index(stacked, i) for i in range(tree.length(stacked))]
 
     def join(self, chains: list) -> Any:

@@ -218,7 +218,9 @@ def _initialiser(kernel: Kernel) -> Callable:
 
     def initialise(chain: tuple, data: Any) -> tuple:
         key_data, start = chain
-        return key_data, kernel.init(jax.random.wrap_key_data(key_data), start, data)
+        state = kernel.init(jax.random.wrap_key_data(key_data), start, data)
+        # a state that begins weakly typed, as Python's numbers are, and is not after a step would be compiled twice
+        return key_data, jax.tree.map(lambda leaf: jax.lax.convert_element_type(leaf, jnp.result_type(leaf)), state)
 
     return initialise
 

@@ -1,6 +1,6 @@
 """Log densities that likelihoods and priors share, elementwise, normalised and stable in float32.
 
-Each takes z = (x - location) / scale and the log of the scale. `matched_precision` is the step of expectation
+Those of reals take z = (x - location) / scale and the log of the scale. `matched_precision` is the step of expectation
 propagation for a precision that is not known.
 """
 
@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.scipy import special
 from jax.typing import ArrayLike
 
 LOG_2PI = math.log(2 * math.pi)
@@ -34,6 +35,18 @@ def _log1p_square(r: jax.Array) -> jax.Array:
     is_large = jnp.abs(r) > 1
     large = jnp.where(is_large, jnp.abs(r), 1.0)
     return 2 * jnp.log(large) + jnp.log1p(jnp.where(is_large, 1 / large, r) ** 2)
+
+
+def poisson(log_rate: jax.Array, y: jax.Array) -> jax.Array:
+    """y log_rate - exp(log_rate) - log y!, without the cancellation of its large terms (Loader 2000)."""
+    positive = jnp.maximum(y, 1.0)
+    excess = log_rate - jnp.log(positive)
+    at_own_rate = jnp.where(  # log_prob(log y, y); -1 for y = 0
+        positive < 10,
+        positive * jnp.log(positive) - positive - special.gammaln(positive + 1),
+        -0.5 * jnp.log(2 * jnp.pi * positive) - 1 / (12 * positive) + 1 / (360 * positive**3),
+    )
+    return at_own_rate + y * excess - positive * jnp.expm1(excess)
 
 
 @jax.custom_jvp

@@ -14,16 +14,12 @@ import numpy as np
 from jax.scipy import special
 
 from posteria.errors import NetworkError, SettingError
-from posteria.models import checks, densities, settings
+from posteria.models import cdfs, checks, densities, settings
 from posteria.models.settings import Infer, infer
 from posteria.tree import Params
 
 Kind = Literal["real", "count", "class"]
 
-# Float32 series and fractions lose digits as their parameters grow; from here on an expansion is closer.
-# At the switch the expansions err by 4e-5 (Poisson) and 4e-6 (Student-t), and less beyond.
-LARGE_COUNT = 150.0
-LARGE_DF = 150.0
 QUADRATURE_NODES = 32
 MAX_SAMPLED_RATE = 2e9  # Poisson draws are made as 32-bit integers
 
@@ -234,7 +230,7 @@ class StudentT:
         return mean, unit_variance * jnp.exp(2 * _log_scale(self.scale, own)) * jnp.ones_like(outputs)
 
     def cdf(self, own: Params, outputs: jax.Array, y: jax.Array) -> jax.Array:
-        return _student_t_cdf(_residual(y, outputs) * jnp.exp(-_log_scale(self.scale, own)), self.df)
+        return cdfs.student_t(_residual(y, outputs) * jnp.exp(-_log_scale(self.scale, own)), self.df)
 
     def output_hessian(self, own: Params, outputs: jax.Array, y: jax.Array | None = None) -> jax.Array:
         information = (self.df + 1) / (self.df + 3) * jnp.exp(-2 * _log_scale(self.scale, own))
@@ -331,7 +327,7 @@ class Poisson(_NothingToInfer):
 
     def log_prob(self, own: Params, outputs: jax.Array, y: jax.Array) -> jax.Array:
         checks.same_shape(y, outputs.shape)
-        return _poisson_log_prob(densities.widen(outputs), densities.widen(y)).sum(-1)
+        return densities.poisson(densities.widen(outputs), densities.widen(y)).sum(-1)
 
     def sample(self, key: jax.Array, own: Params, outputs: jax.Array) -> jax.Array:
         rate = jnp.minimum(jnp.exp(outputs), MAX_SAMPLED_RATE)
@@ -343,7 +339,7 @@ class Poisson(_NothingToInfer):
 
     def cdf(self, own: Params, outputs: jax.Array, y: jax.Array) -> jax.Array:
         checks.same_shape(y, outputs.shape)
-        return _poisson_cdf(jnp.exp(outputs), y)
+        return cdfs.poisson(jnp.exp(outputs), y)
 
     def output_hessian(self, own: Params, outputs: jax.Array, y: jax.Array | None = None) -> jax.Array:
         return _diagonal(jnp.exp(outputs))
@@ -374,42 +370,6 @@ def _residual(y: jax.Array, mean: jax.Array) -> jax.Array:
 def _diagonal(entries: jax.Array) -> jax.Array:
     """(batch, k) as diagonal matrices (batch, k, k)."""
     return entries[..., None] * jnp.eye(entries.shape[-1], dtype=entries.dtype)
-
-
-def _student_t_cdf(t: jax.Array, df: float) -> jax.Array:
-    if df > LARGE_DF:  # Fisher's normal approximation, in error by O(df^-2)
-        return special.ndtr(t * (1 - 1 / (4 * df)) / jnp.sqrt(1 + t**2 / (2 * df)))
-    square = t**2
-    is_central = square < df  # of the two incomplete betas that add up to 1, the one that keeps its digits
-    beta = special.betainc(
-        jnp.where(is_central, 0.5, df / 2),
-        jnp.where(is_central, df / 2, 0.5),
-        jnp.where(is_central, square, df) / (df + square),
-    )
-    upper = 0.5 + 0.5 * jnp.where(is_central, beta, 1 - beta)  # at |t|
-    lower = jnp.where(is_central, 0.5 - 0.5 * beta, 0.5 * beta)  # at -|t|
-    return jnp.where(t < 0, lower, upper)
-
-
-def _poisson_log_prob(log_rate: jax.Array, y: jax.Array) -> jax.Array:
-    """y log_rate - exp(log_rate) - log y!, without the cancellation of its large terms (Loader 2000)."""
-    positive = jnp.maximum(y, 1.0)
-    excess = log_rate - jnp.log(positive)
-    at_own_rate = jnp.where(  # log_prob(log y, y); -1 for y = 0
-        positive < 10,
-        positive * jnp.log(positive) - positive - special.gammaln(positive + 1),
-        -0.5 * jnp.log(2 * jnp.pi * positive) - 1 / (12 * positive) + 1 / (360 * positive**3),
-    )
-    return at_own_rate + y * excess - positive * jnp.expm1(excess)
-
-
-def _poisson_cdf(rate: jax.Array, y: jax.Array) -> jax.Array:
-    """Q(floor(y) + 1, rate), the regularised upper incomplete gamma function; Wilson and Hilferty 1931 when large."""
-    a = jnp.maximum(jnp.floor(y), 0.0) + 1
-    exact = special.gammaincc(jnp.minimum(a, LARGE_COUNT), jnp.where(a < LARGE_COUNT, rate, 1.0))
-    cube_root_excess = jnp.expm1(jnp.log1p((rate - a) / a) / 3)  # (rate / a)^(1/3) - 1
-    large = special.ndtr(-3 * jnp.sqrt(a) * (cube_root_excess + 1 / (9 * a)))
-    return jnp.where(y < 0, 0.0, jnp.where(a < LARGE_COUNT, exact, large))
 
 
 MEMBERS = {cls.__name__: cls for cls in (Gaussian, HeteroscedasticGaussian, StudentT, Bernoulli, Categorical, Poisson)}
