@@ -160,7 +160,9 @@ def test_new_rows_update_a_gaussian_posterior_and_nothing_else(tmp_path):
 def test_a_sampler_is_diagnosed_and_a_point_stops_early():
     random = np.random.default_rng(0)
     x = random.normal(size=(60, 2))
-    model = po.Regressor(po.HMC(num_chains=2, num_draws=20, num_warmup=10, num_leapfrog=3), "mlp:3").fit(x, x[:, 0])
+    model = po.Regressor(po.HMC(num_chains=2, num_draws=20, num_warmup=10, num_leapfrog=3, start="prior"), "mlp:3").fit(
+        x, x[:, 0]
+    )
     assert model.diagnose(x).num_chains == 2 and model.calibrate(x, x[:, 0]).diagnose(x).num_chains == 2
     stopped = po.Regressor(po.MAP(num_epochs=5, patience=2), "mlp:3", early_stopping=True).fit(x, x[:, 0])
     assert stopped.posterior_.facts["method"]["settings"]["validation"] == 0.1

@@ -261,7 +261,7 @@ def check_is_function_of_one_datum(network: Network, params: Params, x: Any) -> 
     The first datum is evaluated beside two very different ones, at weights near `params` but in general position
     (an output layer that starts at zero would hide everything).
     """
-    params = jax.tree.map(lambda a, b: a + b.astype(a.dtype), params, _generic_params(tree.structs(params)))
+    params = jax.tree.map(lambda a, b: np.asarray(a) + b, params, _generic_params(tree.structs(params)))
     first, second = (jax.tree.map(lambda leaf, s=size: _beside_another(leaf, s), x) for size in (3.0, -1.0))
     for rows in (1, 2):
         check_outputs(network, params, jax.tree.map(lambda leaf, n=rows: leaf[:n], first))
@@ -339,7 +339,7 @@ def _generic_params(structs: Params) -> Params:
     """Pseudo-random parameters whose layers keep their inputs' scale, about."""
     leaves, treedef = jax.tree.flatten(structs)
     scaled = (_numbers(s.shape, stream=i) / math.sqrt(math.prod(s.shape[:-1]) or 1) for i, s in enumerate(leaves))
-    return jax.tree.unflatten(treedef, [jnp.asarray(number, s.dtype) for number, s in zip(scaled, leaves)])
+    return jax.tree.unflatten(treedef, [np.asarray(number, s.dtype) for number, s in zip(scaled, leaves)])
 
 
 def _probe(x: Any, stream: int) -> jax.Array:

@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 Params = Any  # a pytree of floating arrays
 
@@ -60,8 +61,8 @@ def unraveller(tree: Params) -> Callable[[jax.Array], Params]:
 
 
 def stack(trees: list[Params]) -> Params:
-    """Trees of one structure as one tree with a new leading axis."""
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
+    """Trees of one structure as one tree with a new leading axis, on the host: JAX would compile every shape."""
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *trees)
 
 
 def index(tree: Params, i: Any) -> Params:

@@ -219,7 +219,7 @@ FEW = po.MeanField(num_epochs=3)
     [
         (NNX, X, FEW),
         pytest.param(Linen(), X, FEW, marks=pytest.mark.slow),
-        (equinox_builder, X, FEW),
+        pytest.param(equinox_builder, X, FEW, marks=pytest.mark.slow),
         pytest.param(Sequences, SEQUENCES, FEW, marks=pytest.mark.slow),
         pytest.param(Sequences, SEQUENCES, po.VariationalOnlineNewton(num_epochs=3), marks=pytest.mark.slow),
     ],

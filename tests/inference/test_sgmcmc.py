@@ -15,7 +15,7 @@ def linear():
     return po.Model(po.nn.mlp(())), (x, x[:, 0] + 0.1 * rng.normal(size=40))
 
 
-@pytest.mark.parametrize("method, power", [(po.SGLD, 1.0), (po.SGHMC, 0.5)])
+@pytest.mark.parametrize("method, power", [pytest.param(po.SGLD, 1.0, marks=pytest.mark.slow), (po.SGHMC, 0.5)])
 def test_suggested_steps_follow_temperature_and_shrink_with_batches(linear, method, power):
     model, data = linear
     quick = {"num_chains": 1, "num_draws": 1, "num_warmup": 0, "thinning": 1}

@@ -14,24 +14,30 @@ from posteria.testing.targets import linear_network
 
 
 class TestHMC(ExactLaws):
-    method = po.HMC(num_draws=1000, num_warmup=200)
-    cheap = po.HMC(num_chains=2, num_draws=30, num_warmup=20)
+    method = po.HMC(num_draws=1000, num_warmup=200, start="prior")
+    cheap = po.HMC(num_chains=2, num_draws=30, num_warmup=20, start="prior")
 
 
 class TestNUTS(ExactLaws):
-    method = po.NUTS(num_draws=1000, num_warmup=300)
-    cheap = po.NUTS(num_chains=2, num_draws=30, num_warmup=30)
+    method = po.NUTS(num_draws=1000, num_warmup=300, start="prior")
+    cheap = po.NUTS(num_chains=2, num_draws=30, num_warmup=30, start="prior")
 
 
 class TestMetropolisHastings(ExactLaws):
-    method = po.MetropolisHastings(num_draws=1000, num_warmup=2000, thinning=10)
-    cheap = po.MetropolisHastings(num_chains=2, num_draws=30, num_warmup=1000, thinning=10)
+    method = po.MetropolisHastings(num_draws=1000, num_warmup=2000, thinning=10, start="prior")
+    cheap = po.MetropolisHastings(num_chains=2, num_draws=30, num_warmup=1000, thinning=10, start="prior")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("laws", [TestHMC, TestNUTS, TestMetropolisHastings])
+def test_a_warm_posterior_is_as_wide_as_it_should_be(laws):
+    laws().check("linear_regression", temperature=2.0)
 
 
 SAMPLERS = {
     "hmc": po.HMC(num_draws=1000, num_warmup=300, trajectory=2.0),
     "nuts": po.NUTS(num_draws=1000),
-    "metropolis-hastings": po.MetropolisHastings(num_draws=1000, thinning=500, num_warmup=20000),
+    "metropolis-hastings": po.MetropolisHastings(num_draws=500, thinning=500, num_warmup=20000),
 }
 
 
@@ -110,7 +116,7 @@ def test_eight_schools_agrees_with_numerical_integration(method):
         assert abs(values.mean() - truth) < 4 * po.diagnostics.mcse_mean(values), name
 
 
-@pytest.mark.parametrize("method", [po.HMC(num_chains=1), po.NUTS(num_chains=1)])
+@pytest.mark.parametrize("method", [po.HMC(num_chains=1, start="prior"), po.NUTS(num_chains=1, start="prior")])
 def test_simulation_based_calibration_ranks_are_uniform(method):
     """Parameters from the prior, data from them: their ranks among the posterior's draws are uniform.
 
@@ -137,7 +143,7 @@ def test_simulation_based_calibration_ranks_are_uniform(method):
 _LINEAR = linear_network()
 
 
-@pytest.mark.parametrize("method", [po.HMC(num_draws=1000), po.NUTS(num_draws=1000)])
+@pytest.mark.parametrize("method", [po.HMC(num_draws=1000, start="prior"), po.NUTS(num_draws=1000, start="prior")])
 def test_inferred_noise_has_its_closed_form_posterior(method):
     """With a mean function pinned at zero, 1/noise^2 ~ Gamma(shape + n/2, rate + sum(y^2)/2)."""
     y = 0.4 * np.random.default_rng(3).normal(size=(25, 1)).astype(np.float32)

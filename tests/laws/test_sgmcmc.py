@@ -196,7 +196,7 @@ def test_a_control_variate_cuts_gradient_variance_tenfold_near_the_mode():
     assert (np.abs(bias) < 4 * (controlled - full).std(0) / np.sqrt(200)).all()
 
 
-@pytest.mark.parametrize("variance_reduction", ["control-variate", "svrg"])
+@pytest.mark.parametrize("variance_reduction", [pytest.param("control-variate", marks=pytest.mark.slow), "svrg"])
 def test_with_variance_reduced_batches_the_moments_are_right(variance_reduction):
     known = linear_regression()
     method = po.SGHMC(**LONG | {"start": "map"}, step_size=0.01, variance_reduction=variance_reduction)
@@ -204,7 +204,7 @@ def test_with_variance_reduced_batches_the_moments_are_right(variance_reduction)
     assert moments_p_value(posterior.stored.flat, known.mean, known.covariance) > LEAST_P_VALUE
 
 
-@pytest.mark.parametrize("method", [po.SGHMC, po.SGLD])
+@pytest.mark.parametrize("method", [po.SGHMC, pytest.param(po.SGLD, marks=pytest.mark.slow)])
 def test_preconditioned_cyclical_draws_have_the_right_moments(method):
     known = linear_regression()
     fast = method(**LONG | {"batch_size": None}, schedule="cyclical")

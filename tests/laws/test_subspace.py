@@ -31,7 +31,9 @@ class TestSubspace(ProcedureLaws):
     method = po.Subspace(po.EllipticalSlice(num_draws=30, num_warmup=30), rank=2, trajectory=TRAJECTORY)
 
 
-@pytest.mark.parametrize("inner", [SLICES, po.NUTS(num_draws=400, num_warmup=200)])
+@pytest.mark.parametrize(
+    "inner", [SLICES, pytest.param(po.NUTS(num_draws=400, num_warmup=200), marks=pytest.mark.slow)]
+)
 def test_with_all_directions_an_exact_method_is_exact(inner):
     known = linear_regression()
     method = po.Subspace(inner, basis="random", rank=4, trajectory=TRAJECTORY)
@@ -39,7 +41,7 @@ def test_with_all_directions_an_exact_method_is_exact(inner):
     assert moments_p_value(posterior.stored.flat, known.mean, known.covariance) > LEAST_P_VALUE
 
 
-@pytest.mark.parametrize("basis, temperature", [("random", 1.0), ("pca", 2.0)])
+@pytest.mark.parametrize("basis, temperature", [pytest.param("random", 1.0, marks=pytest.mark.slow), ("pca", 2.0)])
 def test_with_fewer_it_is_the_gaussian_restricted_to_them(basis, temperature):
     known = linear_regression(temperature=temperature)
     method = po.Subspace(SLICES, basis=basis, rank=2, trajectory=TRAJECTORY)

@@ -73,7 +73,9 @@ def in_general_position(net, x, num_draws=None):
     return jax.tree.map(leaf, jax.eval_shape(lambda key: net.init(key, one_datum(x)), KEY))
 
 
-@pytest.mark.parametrize("name", READY)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name == "resnet20-frn" else []) for name in READY]
+)
 def test_a_ready_network_is_a_smooth_function_of_one_datum_under_every_transformation(name):
     net, x = READY[name]
     draws = in_general_position(net, x, num_draws=2)

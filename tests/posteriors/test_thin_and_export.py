@@ -13,7 +13,7 @@ from posteria.errors import SettingError
 from posteria.posteriors.draws import Draws, DrawsPosterior
 from posteria.posteriors.units import in_units
 
-HMC = po.HMC(num_chains=2, num_draws=100, num_warmup=20, num_leapfrog=5)
+HMC = po.HMC(num_chains=2, num_draws=100, num_warmup=20, num_leapfrog=5, start="prior")
 WITHOUT_POSTERIA = """
 import sys
 for name in ("posteria", "tensorstore", "flax", "optax", "blackjax", "sklearn", "pandas", "scipy.stats"):

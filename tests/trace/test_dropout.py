@@ -214,9 +214,7 @@ METHODS = {
 }
 QUICK = {
     ("mc", "nnx lstm"),
-    ("variational, unit", "equinox"),
     ("sparse", "nnx attention"),
-    ("concrete", "linen"),
 }
 PAIRS = [
     pytest.param(method, name, marks=[] if (method, name) in QUICK else pytest.mark.slow)

@@ -239,10 +239,12 @@ def _chunk(kernel: Kernel, keep: Callable, thinning: int, capacity: int) -> Call
         def row(i: jax.Array, carry: tuple) -> tuple:
             state, rows, infos = carry
             number = (first + i) * thinning
-            state, info = step(state, number)
-            if thinning > 1:
+            if thinning == 1:
+                state, info = step(state, number)
+            else:  # one loop from zero, not a first step and a loop: the step is compiled once
+                no_info = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), info_like)
                 state, info = jax.lax.fori_loop(
-                    1, thinning, lambda j, carry: _add_step(step, carry, number + j), (state, info)
+                    0, thinning, lambda j, carry: _add_step(step, carry, number + j), (state, no_info)
                 )
             info = jax.tree.map(lambda total: total / thinning if _is_float(total) else total, info)
             rows, infos = jax.tree.map(

@@ -120,6 +120,19 @@ def network_structs(network: Network, spec: InputSpec | None) -> tree.Params:
 
 
 @lru_cache(maxsize=128)
+def initialiser(network: Network, spec: InputSpec | None) -> Callable[[jax.Array], tree.Params]:
+    """key -> fresh parameters, compiled as one: draws of the leaves by themselves would each be compiled.
+
+    Not of a trained network, whose weights would become constants of the compiled code.
+    """
+
+    def init(key: jax.Array) -> tree.Params:
+        return network.init(key, None if spec is None else spec.zeros())
+
+    return init if network.trained else jax.jit(init)
+
+
+@lru_cache(maxsize=128)
 def _leaves(network: Network, spec: InputSpec | None) -> tuple[Leaf, ...]:
     structs = network_structs(network, spec)
     found = {} if spec is None else linear.find(network.apply, structs, spec.zeros())

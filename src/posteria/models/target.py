@@ -11,7 +11,7 @@ import numpy as np
 from posteria import tree
 from posteria.data.arrays import check_same_length, check_x, is_frame, num_rows, rows
 from posteria.errors import DataError, DensityError, NetworkError, SettingError
-from posteria.models.model import InputSpec, Model, network_structs
+from posteria.models.model import InputSpec, Model, initialiser, network_structs
 from posteria.models.priors import Leaf
 from posteria.networks import Network, check_is_function_of_one_datum, check_outputs
 
@@ -129,7 +129,7 @@ class Target:
     def init(self, key: jax.Array) -> Params:
         """A start from the network's own initialiser (a trained network: its weights)."""
         key_network, key_likelihood = jax.random.split(key)
-        network = self.model.network.init(key_network, self.blank_input)
+        network = initialiser(self.model.network, self._spec)(key_network)
         return {"network": network, "likelihood": self.model.likelihood.init(key_likelihood)}
 
     def sample_prior(self, key: jax.Array) -> Params:
@@ -287,7 +287,7 @@ MAX_REMEMBERED = 128
 
 def _check_network(network: Network, spec: InputSpec, x: Any) -> None:
     if (network, spec) not in _are_functions_of_one_datum:
-        params = network.init(jax.random.key(0), spec.zeros())
+        params = initialiser(network, spec)(jax.random.key(0))
         check_is_function_of_one_datum(network, params, rows(x, np.arange(min(3, num_rows(x)))))
         if len(_are_functions_of_one_datum) >= MAX_REMEMBERED:
             _are_functions_of_one_datum.clear()

@@ -133,9 +133,8 @@ class ExactLaws(MethodLaws):
     def test_duplicating_the_data_moves_them_as_the_formula_says(self) -> None:
         self.check("linear_regression", copies=4)
 
-    @pytest.mark.parametrize("temperature", [0.25, 2.0])
-    def test_temperature_scales_the_covariance(self, temperature: float) -> None:
-        self.check("linear_regression", temperature=temperature)
+    def test_temperature_scales_the_covariance(self) -> None:
+        self.check("linear_regression", temperature=0.25)
 
     def test_without_data_the_posterior_is_the_prior(self) -> None:
         self.check("prior_only")
