@@ -17,7 +17,9 @@ def spread(posterior, problem, low: float, high: float) -> float:
     return float(np.sqrt(posterior.predict(curve.inputs).epistemic[inside, 0]).mean() * fold.scale.std)
 
 
-@pytest.fixture(scope="module", params=[pytest.param(0, marks=pytest.mark.slow), 1], ids=["extrapolation", "gap"])
+@pytest.fixture(
+    scope="module", params=[pytest.param(i, marks=pytest.mark.slow) for i in (0, 1)], ids=["extrapolation", "gap"]
+)
 def regression(request):
     made = tour(LESS, REFERENCE, minutes=None)  # however busy the machine is
     made.problems[:] = [made.problems[request.param]]

@@ -156,7 +156,7 @@ def test_frameworks_have_equal_function_means(name):
 def function_means(name):
     """By HMC, with their Monte Carlo standard errors."""
     network = FRAMEWORKS[name]()[0]
-    method = po.HMC(num_chains=2, num_draws=200, num_warmup=100)
+    method = po.HMC(num_chains=2, num_draws=200, num_warmup=100, start="prior")
     posterior = po.fit(po.Model(network, po.likelihoods.Gaussian(0.5)), (X, Y), method, key=4, progress=False)
     return posterior.predict(X[:8]).mean[:, 0], posterior.diagnose(X[:8]).mcse.ravel()
 
