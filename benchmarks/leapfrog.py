@@ -3,10 +3,12 @@
 506 x 13 regression, 50 hidden units, noise inferred, one chain, the same step size and number of leapfrogs for all.
 A call that was made before (so that compiled code can be used again) is timed at two lengths. "a call" is the longer
 one divided by its leapfrogs; "steady" is the difference, in which nothing is left of what a call costs whatever its
-length. NumPyro's row is there twice: as it comes, with its progress bar (ours is on too), and without, where every
-`mcmc.run` compiles again; that is in its call, and not in its steady cost.
+length. NumPyro is there with a model in its own primitives, and with the function by hand that the bare scan has; each
+with its progress bar (ours is on too), and without, where every `mcmc.run` compiles again: that is in its call, and not
+in its steady cost.
 """
 
+import itertools
 from functools import partial
 from importlib.util import find_spec
 
@@ -27,8 +29,9 @@ def main() -> None:
     data = boston.data()
     makers = {"bare lax.scan": bare_scan, "posteria HMC": posteria_fit}
     if find_spec("numpyro"):
-        makers["NumPyro HMC"] = numpyro_run
-        makers["NumPyro HMC, no bar"] = partial(numpyro_run, progress_bar=False)
+        for density, has_bar in itertools.product(("model", "function"), (True, False)):
+            name = f"NumPyro, a {density}" + ("" if has_bar else ", no bar")
+            makers[name] = partial(numpyro_run, density=density, progress_bar=has_bar)
     else:
         print("NumPyro is not installed here: its row needs the bench environment\n")
     cases = {(name, num): make(data, num) for name, make in makers.items() for num in (SHORT, LONG)}
@@ -102,12 +105,18 @@ def posteria_fit(data, num_draws):
     return fit
 
 
-def numpyro_run(data, num_draws, progress_bar=True):
+def numpyro_run(data, num_draws, density, progress_bar=True):
+    """`density`: "model" for NumPyro's own primitives, "function" for the density by hand that the bare scan has."""
     from numpyro.infer import HMC, MCMC
 
-    data = jax.tree.map(jnp.asarray, data)
+    data, start = jax.tree.map(jnp.asarray, data), boston.start()
+    if density == "model":
+        what, arguments = {"model": numpyro_model}, data
+        start["precision"] = start.pop("log_precision")  # NumPyro starts in unconstrained coordinates
+    else:
+        what, arguments = {"potential_fn": lambda params: -boston.log_density(params, data)}, ()
     kernel = HMC(
-        potential_fn=lambda params: -boston.log_density(params, data),
+        **what,
         step_size=STEP_SIZE,
         trajectory_length=None,
         num_steps=NUM_LEAPFROG,
@@ -115,16 +124,31 @@ def numpyro_run(data, num_draws, progress_bar=True):
         adapt_mass_matrix=False,
     )
     mcmc = MCMC(kernel, num_warmup=0, num_samples=num_draws, num_chains=1, progress_bar=progress_bar)
-    start = boston.start()
 
     def run():
-        mcmc.run(jax.random.key(0), init_params=start, extra_fields=("num_steps",))
+        mcmc.run(jax.random.key(0), *arguments, init_params=start, extra_fields=("num_steps",))
         jax.block_until_ready(mcmc.get_samples())
         taken = int(mcmc.get_extra_fields()["num_steps"].sum())
         if taken != num_draws * NUM_LEAPFROG:
             raise AssertionError(f"NumPyro took {taken} leapfrogs, not {num_draws * NUM_LEAPFROG}")
 
     return run
+
+
+def numpyro_model(x, y):
+    """The same density, as a user of NumPyro writes it."""
+    import numpyro
+    from numpyro import distributions
+
+    shapes = {name: leaf.shape for name, leaf in boston.start().items()}
+    weights = {
+        name: numpyro.sample(name, distributions.Normal(0, std).expand(shapes[name]).to_event(len(shapes[name])))
+        for name, std in boston.prior_stds().items()
+    }
+    precision = numpyro.sample("precision", distributions.Gamma(boston.NOISE_SHAPE, boston.NOISE_RATE))
+    hidden = jax.nn.relu(x @ weights["w1"] + weights["b1"])
+    mean = hidden @ weights["w2"] + weights["b2"]
+    numpyro.sample("y", distributions.Normal(mean, precision**-0.5).to_event(1), obs=y)
 
 
 if __name__ == "__main__":
