@@ -61,7 +61,7 @@ def unraveller(tree: Params) -> Callable[[jax.Array], Params]:
 
 
 def stack(trees: list[Params]) -> Params:
-    """Trees of one structure as one tree with a new leading axis, on the host: JAX would compile every shape."""
+    """Trees of one structure as one of NumPy's arrays with a new leading axis (JAX would compile every shape)."""
     return jax.tree.map(lambda *leaves: np.stack(leaves), *trees)
 
 

@@ -102,4 +102,4 @@ def test_a_setting_that_fails_in_tuning_is_named_and_not_taken(monkeypatch):
     found = small.compare(None, methods={"map": sound}, reference=None, seeds=1, tune=True)
     row = found.results["problems"][0]["rows"][0]
     assert row["status"] == "done" and row["settings"]["learning_rate"] == sound.learning_rate
-    assert "1 of 2 settings that were tried failed: the log density became" in found.table()
+    assert "map: 1 of 2 settings that were tried failed: the log density became" in found.table()

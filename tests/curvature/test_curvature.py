@@ -246,6 +246,7 @@ def test_what_does_not_fit_the_machine_is_refused_with_what_does():
         po.fit(many, (x, np.array([0, 1])), po.Laplace("kron", subset="last"), progress=False)
 
 
+@pytest.mark.slow
 def test_a_thousand_classes():
     network = po.nn.mlp((16,), outputs=1000)
     x, y = RNG.normal(size=(20, 4)).astype(np.float32), RNG.integers(0, 1000, 20)

@@ -26,6 +26,7 @@ def test_smc_is_within_three_standard_errors_of_linear_regression():
     assert abs(evidence.value - closed_form(known)) < 3 * evidence.standard_error
 
 
+@pytest.mark.slow
 def test_smc_with_inferred_noise_agrees_with_the_closed_form_of_a_student_t():
     """Outputs that are zero whatever the weights: y is a multivariate t under the noise's Gamma prior."""
     shape, rate, num = 3.0, 2.0, 25

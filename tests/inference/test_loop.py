@@ -51,6 +51,21 @@ def test_rows_are_kept_after_every_thinning_steps_and_counts_are_summed():
     np.testing.assert_allclose(trace.info.log_density, every.info.log_density.reshape(3, 3, 4).mean(-1), rtol=1e-5)
 
 
+@pytest.mark.parametrize("zero", [0, jnp.asarray(0, jnp.int32)], ids=["weak", "strong"])
+@pytest.mark.parametrize("thinning", [1, 2])
+def test_a_step_is_traced_twice_for_its_shapes_and_its_code_whatever_its_state_begins_with(monkeypatch, zero, thinning):
+    traces = []
+
+    def step(key, state, data):
+        traces.append(1)
+        return (jnp.asarray(state[0] + 1, jnp.int32), state[1] + 1), Info(jnp.zeros(()), jnp.asarray(1))
+
+    monkeypatch.setattr(loop, "MAX_CHUNK", 3)
+    kernel = Kernel(lambda key, start, data: (zero, start), step)
+    Run().loop(kernel, jax.random.key(0), jnp.zeros(2), None, num_steps=20, thinning=thinning)
+    assert len(traces) == 2 + 1  # and once to see that it holds no convolution
+
+
 @pytest.mark.parametrize("seconds", [1e-9, 1e9])
 def test_the_length_of_a_chunk_changes_nothing(monkeypatch, seconds):
     expected = run(num_steps=50, keep=keep_all)

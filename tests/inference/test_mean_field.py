@@ -104,7 +104,7 @@ def test_entropies_and_densities_of_the_families_agree():
         phi = q.init(jax.random.key(1), mean, std)
         if "factor" in phi:
             phi["factor"] += 0.05 * jax.random.normal(jax.random.key(2), phi["factor"].shape)
-        draws = jax.vmap(lambda key, q=q, phi=phi: -q.log_prob(phi, q.draw(phi, key)))(KEYS)
+        draws = jax.jit(jax.vmap(lambda key, q=q, phi=phi: -q.log_prob(phi, q.draw(phi, key))))(KEYS)
         assert abs(draws.mean() - q.entropy(phi)) < 4 * draws.std() / np.sqrt(len(KEYS)), type(q)
         marginal = tree.ravel(q.marginals(phi)[1])
         centre, spread = q.normal(phi)
@@ -134,6 +134,7 @@ def test_the_density_of_a_full_covariance_at_its_own_draw_is_exact_where_it_is_n
             np.testing.assert_allclose(tree.ravel(ours), tree.ravel(theirs), rtol=1e-3, atol=1e-2)
 
 
+@pytest.mark.slow
 def test_a_full_covariance_of_a_network_has_the_elbo_that_its_draws_say():
     """Steps that are large beside the standard deviations used to make it singular."""
     model = po.Model(po.nn.mlp((5,)), po.likelihoods.Gaussian(0.1), temperature=0.25)

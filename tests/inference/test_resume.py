@@ -22,7 +22,11 @@ SCRIPT = Path(__file__).with_name("killed_fit.py")
 
 
 def start_process(folder: Path, method: str) -> subprocess.Popen:
-    environment = os.environ | {"PYTHONPATH": str(SCRIPT.parent.parent)}
+    compiled = {  # apart from the test's own, and nothing that a kill cuts in half is left for other tests
+        "JAX_COMPILATION_CACHE_DIR": str(folder.parent / "compiled"),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    }
+    environment = os.environ | compiled | {"PYTHONPATH": str(SCRIPT.parent.parent)}
     return subprocess.Popen([sys.executable, str(SCRIPT), str(folder), method], env=environment, stderr=subprocess.PIPE)
 
 

@@ -36,6 +36,7 @@ class TestParallelTempering(ExactLaws):
     cheap = po.ParallelTempering(num_draws=30, num_warmup=30, num_replicas=3, max_leapfrog=10, start="prior")
 
 
+@pytest.mark.slow
 def test_adjusted_mclmc_samples_any_density():
     log_density, mean, covariance = correlated_gaussian(10, 0.5)
     method = po.AdjustedMCLMC(num_chains=2, num_draws=500, num_warmup=1500)
@@ -87,6 +88,7 @@ def test_the_ladder_goes_from_the_posterior_to_the_prior():
     assert ladder[0] == 1.0 and ladder[-1] == 0.0 and (np.diff(ladder) < 0).all()
 
 
+@pytest.mark.slow
 def test_replicas_too_far_apart_are_reported():
     known = linear_regression(num_data=30, noise=0.01)
     method = po.ParallelTempering(num_draws=40, num_warmup=20, num_replicas=2, max_leapfrog=10, start="prior")

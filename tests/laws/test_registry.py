@@ -33,3 +33,9 @@ def test_every_method_has_a_law_class_of_its_fidelity(name):
     method = registry.get(name)
     assert method in law_classes(), f"{name} has no law class in tests/laws"
     assert issubclass(law_classes()[method], BY_FIDELITY[method.fidelity])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in registry.BUILT_IN if registry.get(name).fidelity == "exact"])
+def test_a_warm_posterior_is_as_wide_as_it_should_be(name):
+    law_classes()[registry.get(name)]().check("linear_regression", temperature=2.0)

@@ -14,7 +14,7 @@ from posteria.testing.targets import linear_network
 
 
 class TestHMC(ExactLaws):
-    method = po.HMC(num_draws=1000, num_warmup=200, start="prior")
+    method = po.HMC(num_draws=1000, num_warmup=200)
     cheap = po.HMC(num_chains=2, num_draws=30, num_warmup=20, start="prior")
 
 
@@ -26,12 +26,6 @@ class TestNUTS(ExactLaws):
 class TestMetropolisHastings(ExactLaws):
     method = po.MetropolisHastings(num_draws=1000, num_warmup=2000, thinning=10, start="prior")
     cheap = po.MetropolisHastings(num_chains=2, num_draws=30, num_warmup=1000, thinning=10, start="prior")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("laws", [TestHMC, TestNUTS, TestMetropolisHastings])
-def test_a_warm_posterior_is_as_wide_as_it_should_be(laws):
-    laws().check("linear_regression", temperature=2.0)
 
 
 SAMPLERS = {
@@ -116,7 +110,7 @@ def test_eight_schools_agrees_with_numerical_integration(method):
         assert abs(values.mean() - truth) < 4 * po.diagnostics.mcse_mean(values), name
 
 
-@pytest.mark.parametrize("method", [po.HMC(num_chains=1, start="prior"), po.NUTS(num_chains=1, start="prior")])
+@pytest.mark.parametrize("method", [po.HMC(num_chains=1), po.NUTS(num_chains=1)])
 def test_simulation_based_calibration_ranks_are_uniform(method):
     """Parameters from the prior, data from them: their ranks among the posterior's draws are uniform.
 

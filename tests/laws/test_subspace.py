@@ -113,6 +113,7 @@ def test_an_inner_gaussian_is_a_gaussian_of_low_rank():
         _ = posterior.stored
 
 
+@pytest.mark.slow
 def test_a_curves_plane_holds_both_its_ends():
     method = po.Subspace(po.EllipticalSlice(num_draws=5, num_warmup=5), "curve", trajectory=TRAJECTORY)
     target = po.Target(MODEL, DATA)

@@ -77,6 +77,7 @@ def test_halves_one_after_the_other_are_the_posterior_of_all_data():
     assert gaussian_divergence(known, second.mean, second.spread.covariance()) < FamilyOptimumLaws.TOLERANCE
 
 
+@pytest.mark.slow
 def test_a_diagonal_posterior_without_new_data_is_itself_again():
     """Also the inferred noise, whose posterior is the prior now."""
     known = linear_regression()

@@ -315,3 +315,24 @@ def test_frames_are_matched_by_column_name():
     np.testing.assert_array_equal(posterior.predict(frame[["c", "a", "b"]]).mean, posterior.predict(frame).mean)
     with pytest.raises(DataError, match="'c'"):
         posterior.predict(frame[["a", "b"]])
+
+
+def test_starts_are_compiled_where_they_are_drawn_and_read_anew_where_they_are_given():
+    calls, given = [], {"w": np.ones((2, 1), np.float32)}
+
+    def drawn(key, x):
+        calls.append(1)
+        return {"w": jax.random.normal(key, (2, 1))}
+
+    def apply(params, x):
+        return x @ params["w"]
+
+    target = po.Target(po.Model(po.Network(drawn, apply)), (X[:, :2], Y))
+    starts, _ = target.several_inits(jax.random.key(0), 3)
+    num_calls = len(calls)
+    others, _ = target.several_inits(jax.random.key(1), 3)
+    assert len(calls) == num_calls and len(np.unique([starts["network"]["w"], others["network"]["w"]])) == 12
+    fixed = po.Target(po.Model(po.Network(lambda key, x: dict(given), apply)), (X[:, :2], Y))
+    assert fixed.init(jax.random.key(0))["network"]["w"][0] == 1.0
+    given["w"] = 2 * given["w"]
+    assert fixed.init(jax.random.key(0))["network"]["w"][0] == 2.0

@@ -96,7 +96,7 @@ def test_a_ready_network_is_a_smooth_function_of_one_datum_under_every_transform
     check_is_function_of_one_datum(net, params, x)
 
 
-@pytest.mark.parametrize("name", ["mlp", "lenet5", "resnet20-frn", "cnn-lstm"])
+@pytest.mark.parametrize("name", ["mlp", "lenet5", pytest.param("resnet20-frn", marks=pytest.mark.slow), "cnn-lstm"])
 def test_fresh_weights_differ_by_key_and_give_outputs_of_moderate_size(name):
     net, x = READY[name]
     keys = jax.random.split(KEY, 2)

@@ -40,6 +40,7 @@ def test_draws_of_functions_have_the_moments_that_predictions_use():
     np.testing.assert_allclose(posterior.predict(X[:4]).epistemic, covariance[:, 0], rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_where_outputs_are_many_functions_are_drawn_from_the_same_gaussian(monkeypatch):
     posterior = fitted("linearised", po.likelihoods.Categorical(), 3, RNG.integers(0, 3, 30))
     exact = posterior.predict(X).probs

@@ -83,9 +83,7 @@ def _row(
         "fidelity": entry.fidelity,
         "status": status,
         "reason": reason,
-        "labels": list(
-            dict.fromkeys([*entry.labels, *(label for record in records if record for label in record.labels)])
-        ),
+        "labels": entry.labels,
         "about": entry.about,
         "settings": fitted[0] if fitted else entry.settings,
         "scores": scores,
@@ -106,7 +104,9 @@ def _status(comparison: "Comparison", problem: Problem, entry: Entry, records: l
     if len(done) < len(records):
         return "running", ""
     cut = [record for record in done if record.status == "cut short"]
-    return ("cut short", cut[0].reason) if cut else ("done", "")
+    if cut:
+        return "cut short", cut[0].reason
+    return "done", next((record.reason for record in done if record.reason), "")
 
 
 def _truth(key: str, kind: str, entry: Entry, records: list, truth: list) -> dict:

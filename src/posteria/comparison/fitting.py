@@ -29,6 +29,7 @@ PREDICTIONS = 5  # of one row, timed; the fastest counts
 
 
 def fit_and_grade(comparison: "Comparison", problem: Problem, fold: Fold, entry: Entry) -> tuple[Record, Any]:
+    """The record, and the posterior (None where the row was made elsewhere)."""
     if entry.arrays is not None:
         return _grade_given(comparison, problem, fold, entry), None
     if entry.role == "baseline":
@@ -67,11 +68,12 @@ def grade_into(
 def _fit(comparison: "Comparison", problem: Problem, fold: Fold, entry: Entry) -> tuple[Posterior, Record, dict]:
     settings = comparison.settings
     method = entry.method
-    tuning: dict[str, Any] = {"gradients": 0, "seconds": 0.0, "labels": []}
+    tuning: dict[str, Any] = {"gradients": 0, "seconds": 0.0}
+    trouble = ""
     if entry.role == "method":
         method = with_budget(method, settings.budget, num_rows(fold.train[0]))
         if settings.tune:
-            method, tuning = _tune(problem, fold, method)
+            method, tuning, trouble = _tune(problem, fold, method)
     folder = None if settings.out is None else settings.out / run_path(problem, entry, fold)
     before = records.run_status(folder)
     posterior = fit(
@@ -86,7 +88,7 @@ def _fit(comparison: "Comparison", problem: Problem, fold: Fold, entry: Entry) -
         attach=problem.source | ({} if fold.preparation is None else {"preparation": fold.preparation.to_json()}),
     )
     facts = posterior.facts
-    record = Record("done", settings=registry.to_json(method)["settings"], labels=tuning["labels"])
+    record = Record("done", trouble, settings=registry.to_json(method)["settings"])
     if not facts["is_whole"]:
         record.status, record.reason, record.minutes = "cut short", "time ran out", settings.minutes
     seconds = facts["seconds"] + tuning["seconds"]
@@ -105,30 +107,34 @@ def costs_of(posterior: Posterior) -> dict:
     }
 
 
-def _tune(problem: Problem, fold: Fold, method: Any) -> tuple[Any, dict]:
-    """The best of a few settings by the NLL of validation rows; what the trials cost, and which of them failed."""
+def _tune(problem: Problem, fold: Fold, method: Any) -> tuple[Any, dict, str]:
+    """The best of a few settings by the NLL of validation rows; what the trials cost, and which of them failed.
+
+    Where all fail, the method's own is fitted, and fails, in the end.
+    """
     candidates = trials(method)
-    costs: dict[str, Any] = {"gradients": 0, "seconds": 0.0, "labels": []}
+    costs: dict[str, Any] = {"gradients": 0, "seconds": 0.0}
     if len(candidates) < 2:
-        return method, costs
+        return method, costs, ""
     x, y = fold.train
     key = jax.random.fold_in(jax.random.key(fold.seed), TUNE_STREAM)
     train, held_out = train_test(num_rows(x), key, VALIDATION_SHARE)
     losses, failures = [], []
     for candidate in candidates:
         began = time.perf_counter()
+        loss = np.inf
         try:
             trial = fit(problem.model, (rows(x, train), y[train]), candidate, key=key, progress=False)
-        except Exception as error:  # no candidate; where all fail, the method's own is fitted, and fails, in the end
-            losses.append(np.inf)
-            failures.append(reason_of(error))
-        else:
-            losses.append(-float(np.mean(trial.predict(rows(x, held_out)).log_prob(y[held_out]))))
             costs["gradients"] += trial.facts["gradients"]
+            loss = -float(np.mean(trial.predict(rows(x, held_out)).log_prob(y[held_out])))
+            if not np.isfinite(loss):
+                failures.append(f"its NLL is {loss}")
+        except Exception as error:
+            failures.append(reason_of(error).split(";")[0])
+        losses.append(loss if np.isfinite(loss) else np.inf)
         costs["seconds"] += time.perf_counter() - began
-    if failures:
-        costs["labels"] = [f"{len(failures)} of {len(candidates)} settings that were tried failed: {failures[0]}"]
-    return candidates[int(np.argmin(losses))], costs
+    trouble = f"{len(failures)} of {len(candidates)} settings that were tried failed: {failures[0]}" if failures else ""
+    return candidates[int(np.argmin(losses))], costs, trouble
 
 
 def _grade_given(comparison: "Comparison", problem: Problem, fold: Fold, entry: Entry) -> Record:
@@ -205,4 +211,5 @@ def _seconds_left(comparison: "Comparison", problem: Problem, entry: Entry) -> f
 
 
 def reason_of(error: Exception) -> str:
+    """Its first line."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]

@@ -22,8 +22,7 @@ class Record:
     """One row on one split, as it is written to rows/<problem>/<row>-<seed>.json."""
 
     status: str
-    reason: str = ""
-    labels: list[str] = field(default_factory=list)  # what is to be known of it
+    reason: str = ""  # why it failed or was cut short; of one that is done, what went wrong on the way
     scores: dict[str, float | None] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)
     ceiling: dict[str, float] = field(default_factory=dict)

@@ -23,6 +23,8 @@
        "answers": {"best": {"row", "text"}, "closest": {"row" | null, "text"}},
        "next": {"fit": "posteria fit ...", "predict": "posteria predict ..."} | {}}]}
 
+The "reason" of a row that is done tells what went wrong on the way: settings that tuning tried, and that failed.
+
 A "text" is there only where a number would mislead: "not judged" (the reference has not converged), "> 12.3" (the
 seconds of a run that was interrupted: its earlier parts were not timed). Scores that were infinite are null with the
 text "inf".

@@ -90,7 +90,8 @@ def _shown(row: dict, column: dict) -> str:
 def _remarks(problem: dict) -> list[str]:
     marked = sorted({label for row in problem["rows"] for label in row["labels"]})
     failed = [f"{row['label']} failed: {row['reason']}" for row in problem["rows"] if row["status"] == "failed"]
-    return [*(f"* {label}" for label in marked), *failed]
+    done = [f"{row['label']}: {row['reason']}" for row in problem["rows"] if row["status"] == "done" and row["reason"]]
+    return [*(f"* {label}" for label in marked), *failed, *done]
 
 
 def _is_best(row: dict, key: str) -> bool:

@@ -51,7 +51,7 @@ class Threads:
     name = "threads"
 
     def split(self, stacked: Any) -> list:
-        stacked = jax.tree.map(np.asarray, stacked)  # a slice of NumPy's is a view, one of JAX's is compiled
+        stacked = jax.tree.map(_on_host, stacked)  # a slice of NumPy's is a view, one of JAX's is compiled
         return [tree.index(stacked, i) for i in range(tree.length(stacked))]
 
     def join(self, chains: list) -> Any:
@@ -123,6 +123,11 @@ class Vectorised:
 
     def apply(self, fn: Callable, chains: Any, *shared: Any) -> Any:
         return jax.block_until_ready(_jit_vmapped(fn, len(shared))(chains, *shared))
+
+
+def _on_host(leaf: Any) -> Any:
+    """As NumPy's array, but for typed keys, which NumPy has not."""
+    return leaf if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key) else np.asarray(leaf)
 
 
 @lru_cache(maxsize=1)

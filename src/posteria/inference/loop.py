@@ -32,7 +32,8 @@ MAX_CHUNK = 2000  # rows
 class Kernel(NamedTuple):
     """What an iterative method hands to the loop.
 
-    Between kept rows, info's floats are averaged and its counts summed.
+    A step leaves the types of the state as they are; Python's numbers in it get JAX's default types. Between kept
+    rows, info's floats are averaged and its counts summed.
     """
 
     init: Callable[[jax.Array, Any, Any], Any]  # (key, start, data) -> state
@@ -218,11 +219,14 @@ def _initialiser(kernel: Kernel) -> Callable:
 
     def initialise(chain: tuple, data: Any) -> tuple:
         key_data, start = chain
-        state = kernel.init(jax.random.wrap_key_data(key_data), start, data)
-        # a state that begins weakly typed, as Python's numbers are, and is not after a step would be compiled twice
-        return key_data, jax.tree.map(lambda leaf: jax.lax.convert_element_type(leaf, jnp.result_type(leaf)), state)
+        return key_data, _typed(kernel.init(jax.random.wrap_key_data(key_data), start, data))
 
     return initialise
+
+
+def _typed(state: Any) -> Any:
+    """With weak types, as Python's numbers have, made strong: a state that changed there would be compiled again."""
+    return jax.tree.map(lambda leaf: jax.lax.convert_element_type(leaf, jnp.result_type(leaf)), state)
 
 
 @lru_cache(maxsize=256)
@@ -255,7 +259,7 @@ def _chunk(kernel: Kernel, keep: Callable, thinning: int, capacity: int) -> Call
         kept_like, info_like = _row_shapes(kernel, keep, chain, data)
         rows, infos = jax.tree.map(lambda s: jnp.zeros((capacity, *s.shape), s.dtype), (kept_like, info_like))
         state, rows, infos = jax.lax.fori_loop(0, count, row, (state, rows, infos))
-        return (key_data, state), rows, infos
+        return (key_data, _typed(state)), rows, infos
 
     return run_chunk
 

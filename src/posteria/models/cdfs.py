@@ -11,6 +11,7 @@ LARGE_DF = 150.0
 
 
 def student_t(t: jax.Array, df: float) -> jax.Array:
+    """P(T <= t) of Student's t, by the incomplete beta function."""
     if df > LARGE_DF:  # Fisher's normal approximation, in error by O(df^-2)
         return special.ndtr(t * (1 - 1 / (4 * df)) / jnp.sqrt(1 + t**2 / (2 * df)))
     square = t**2

@@ -123,13 +123,16 @@ def network_structs(network: Network, spec: InputSpec | None) -> tree.Params:
 def initialiser(network: Network, spec: InputSpec | None) -> Callable[[jax.Array], tree.Params]:
     """key -> fresh parameters, compiled as one: draws of the leaves by themselves would each be compiled.
 
-    Not of a trained network, whose weights would become constants of the compiled code.
+    Not where the key is not used: weights that are given would become constants of the compiled code, and would stay
+    when they have changed.
     """
 
     def init(key: jax.Array) -> tree.Params:
         return network.init(key, None if spec is None else spec.zeros())
 
-    return init if network.trained else jax.jit(init)
+    traced = jax.make_jaxpr(init)(jax.random.key(0)).jaxpr
+    is_drawn = any(traced.invars[0] is variable for equation in traced.eqns for variable in equation.invars)
+    return jax.jit(init) if is_drawn else init
 
 
 @lru_cache(maxsize=128)

@@ -66,7 +66,7 @@ def scores(problem: Problem) -> ScoreTable:
             row.role,
             "" if row.role == "method" or row.role in row.label else row.role,
             row.facts["about"],
-            row.facts["labels"],
+            row.facts["labels"] + [row.facts["reason"]] * (row.facts["status"] == "done" and row.facts["reason"] != ""),
             "" if row.facts["status"] == "done" else row.facts["status"],
             row.facts["reason"],
             [_cell(row, *one) for one in shown],
