@@ -1,8 +1,10 @@
 """Rows by name, budgets, tuning."""
 
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import ClassVar
 
+import numpy as np
 import pytest
 
 import posteria as po
@@ -103,3 +105,19 @@ def test_a_setting_that_fails_in_tuning_is_named_and_not_taken(monkeypatch):
     row = found.results["problems"][0]["rows"][0]
     assert row["status"] == "done" and row["settings"]["learning_rate"] == sound.learning_rate
     assert "map: 1 of 2 settings that were tried failed: the log density became" in found.table()
+
+
+def test_a_setting_without_a_score_is_not_the_best(monkeypatch):
+    first, second = po.MAP(num_epochs=60), po.MAP(num_epochs=61)
+    monkeypatch.setattr(fitting, "trials", lambda method: [first, second])
+
+    def fit(model, data, method, **settings):
+        posterior = po.fit(model, data, method, **settings)
+        if method == second and "attach" not in settings:  # in its trial
+            posterior.predict = lambda x: SimpleNamespace(log_prob=lambda y: np.full(len(y), np.nan))
+        return posterior
+
+    monkeypatch.setattr(fitting, "fit", fit)
+    found = small.compare(None, methods={"map": first}, reference=None, seeds=1, tune=True)
+    assert found.results["problems"][0]["rows"][0]["settings"]["num_epochs"] == 60
+    assert "1 of 2 settings that were tried failed: its NLL is nan" in found.table()

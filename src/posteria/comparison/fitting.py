@@ -122,16 +122,15 @@ def _tune(problem: Problem, fold: Fold, method: Any) -> tuple[Any, dict, str]:
     losses, failures = [], []
     for candidate in candidates:
         began = time.perf_counter()
-        loss = np.inf
         try:
             trial = fit(problem.model, (rows(x, train), y[train]), candidate, key=key, progress=False)
             costs["gradients"] += trial.facts["gradients"]
             loss = -float(np.mean(trial.predict(rows(x, held_out)).log_prob(y[held_out])))
-            if not np.isfinite(loss):
-                failures.append(f"its NLL is {loss}")
+            failure = "" if np.isfinite(loss) else f"its NLL is {loss}"
         except Exception as error:
-            failures.append(reason_of(error).split(";")[0])
-        losses.append(loss if np.isfinite(loss) else np.inf)
+            failure = reason_of(error).split(";")[0]
+        losses.append(np.inf if failure else loss)
+        failures += [failure] if failure else []
         costs["seconds"] += time.perf_counter() - began
     trouble = f"{len(failures)} of {len(candidates)} settings that were tried failed: {failures[0]}" if failures else ""
     return candidates[int(np.argmin(losses))], costs, trouble

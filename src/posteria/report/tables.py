@@ -66,7 +66,7 @@ def scores(problem: Problem) -> ScoreTable:
             row.role,
             "" if row.role == "method" or row.role in row.label else row.role,
             row.facts["about"],
-            row.facts["labels"] + [row.facts["reason"]] * (row.facts["status"] == "done" and row.facts["reason"] != ""),
+            _tags(row.facts),
             "" if row.facts["status"] == "done" else row.facts["status"],
             row.facts["reason"],
             [_cell(row, *one) for one in shown],
@@ -77,6 +77,12 @@ def scores(problem: Problem) -> ScoreTable:
     has_ties, has_errors = any(cell.mark == "tied" for cell in cells), any(cell.error for cell in cells)
     main = [column for column in columns if not column["minor"]]
     return ScoreTable(_groups(columns), _groups(main), kinds, columns, rows, has_ties, has_errors)
+
+
+def _tags(facts: dict[str, Any]) -> list[str]:
+    """Beside the label; the reason of a row that is not done stands with its status."""
+    has_remark = facts["status"] == "done" and facts["reason"]
+    return [*facts["labels"], facts["reason"]] if has_remark else facts["labels"]
 
 
 def _groups(columns: list[dict[str, Any]]) -> list[tuple[str, int]]:
