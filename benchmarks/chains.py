@@ -50,7 +50,7 @@ def measure(layout: str) -> dict:
         po.use_cores()
     import boston
 
-    from posteria.inference.layout import choose
+    from posteria.engine.layout import choose
 
     data = boston.data()
     model = po.Model(po.nn.mlp((boston.NUM_HIDDEN,), outputs=1))

@@ -16,7 +16,7 @@ from measure import print_table
 from tables import load_split, log_likelihood, rmse
 
 import posteria as po
-from posteria.inference.mclmc import GRADIENTS_A_STEP
+from posteria.methods.chains.mclmc import GRADIENTS_A_STEP
 
 TUNING_SHARE = 0.2  # of MCLMC's steps
 VALIDATION_SHARE = 0.15  # of the training rows

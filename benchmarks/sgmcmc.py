@@ -15,8 +15,8 @@ from measure import at_least, at_most, interleaved, print_table
 import posteria as po
 from posteria import tree
 from posteria.data.batches import batch_indices, take
-from posteria.inference.coordinates import coordinates
-from posteria.inference.sgmcmc import warmup_kernel
+from posteria.methods.stochastic.sampler import warmup_kernel
+from posteria.models.coordinates import coordinates
 
 BATCH = 128
 

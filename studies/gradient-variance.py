@@ -19,8 +19,8 @@ from _study import begin, images, row
 
 import posteria as po
 from posteria import tree
-from posteria.inference.families import DiagonalFamily
-from posteria.inference.variational import Bound
+from posteria.methods.variational.bound import Bound
+from posteria.methods.variational.families import DiagonalFamily
 
 # estimator -> top layer early and late, bottom layer early and late
 PUBLISHED = {

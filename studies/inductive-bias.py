@@ -20,7 +20,7 @@ import numpy as np
 from _study import begin
 
 import posteria as po
-from posteria.inference.evidence import TemperedSMC
+from posteria.methods.chains.tempered_smc import TemperedSMC
 
 NETWORKS = {
     "small (2 units)": po.nn.mlp((2,), activation="tanh"),

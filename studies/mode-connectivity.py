@@ -18,7 +18,7 @@ from _study import begin
 
 import posteria as po
 from posteria import tree
-from posteria.inference.connect import Curve
+from posteria.landscape.connect import Curve
 from posteria.plots import theme
 from posteria.plots.plane import plane
 

@@ -1,14 +1,17 @@
 """The names in `posteria.__all__`: importable, documented, whatever was imported before, and cheap."""
 
+import importlib.util
 import inspect
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import posteria as po
 
+TOOLS = Path(__file__).parents[1] / "tools"
 HEAVY = {"jax", "flax", "optax", "blackjax", "equinox", "sklearn", "pandas", "matplotlib", "scipy", "tensorstore"}
 IMPORT_SECONDS = 0.3  # that `import posteria` may add to `import jax`
 TRIES = 5  # the best counts: the machine may be busy
@@ -32,6 +35,13 @@ def test_every_public_name_is_documented(name):
     if name == "infer":  # a value: its type says what it is
         value = type(value)
     assert inspect.getdoc(value), f"po.{name} has no docstring"
+
+
+def test_the_stub_that_editors_read_has_the_same_names():
+    spec = importlib.util.spec_from_file_location("surface", TOOLS / "surface.py")
+    surface = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(surface)
+    assert surface.STUB.read_text() == surface.stub(), "run `make surface`"
 
 
 def test_a_name_is_the_same_whatever_was_imported_before():

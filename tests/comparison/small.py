@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 import posteria as po
-from posteria.inference import checkpoint, loop
+from posteria.engine import checkpoint, loop
 
 METHODS = {"map": po.MAP(num_epochs=300), "ensemble": po.Ensemble(po.MAP(num_epochs=300), 3)}
 REFERENCE = po.HMC(num_chains=2, num_draws=200, num_warmup=100, start="prior")

@@ -12,7 +12,7 @@ from comparison import small
 from posteria.comparison import fitting
 from posteria.comparison.entries import as_entries, default_methods, expected_gradients, trials, with_budget
 from posteria.errors import SettingError
-from posteria.inference import registry
+from posteria.methods import registry
 
 
 @dataclass(frozen=True)

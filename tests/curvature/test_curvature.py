@@ -13,7 +13,7 @@ from posteria.curvature.full import Full
 from posteria.curvature.jacobian import factored, subset_paths
 from posteria.curvature.measure import Settings, measure
 from posteria.errors import SettingError, TooLargeError
-from posteria.inference.tuning import prior_precision
+from posteria.methods.points.tuning import prior_precision
 from posteria.models.target import Target
 from posteria.nn.convolution import convolution
 

@@ -14,7 +14,8 @@ from scipy import integrate, optimize, stats
 
 import posteria as po
 from posteria import tree
-from posteria.inference import concrete_dropout, dropout, sparse_variational_dropout, variational_dropout
+from posteria.methods.dropout import concrete_dropout, sparse_variational_dropout, variational_dropout
+from posteria.methods.dropout import fixed_rate as dropout
 from posteria.testing import ProcedureLaws, linear_regression
 from posteria.testing.statistics import LEAST_P_VALUE, moments_p_value
 

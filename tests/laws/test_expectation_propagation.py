@@ -8,7 +8,7 @@ from scipy import integrate, special, stats
 
 import posteria as po
 from posteria.errors import NetworkError, SettingError
-from posteria.inference.probabilistic_backprop import backprop_kernel, first_means
+from posteria.methods.gaussians.probabilistic_backprop import backprop_kernel, first_means
 from posteria.models.densities import Gamma, matched_precision
 from posteria.models.target import Target
 from posteria.testing import ExactLaws, ProcedureLaws, linear_regression

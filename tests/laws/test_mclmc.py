@@ -9,7 +9,7 @@ import pytest
 
 import posteria as po
 from posteria.errors import SettingError
-from posteria.inference.tempering import powers
+from posteria.methods.chains.parallel_tempering import powers
 from posteria.testing import AsymptoticLaws, ExactLaws, ProcedureLaws, correlated_gaussian, linear_regression
 from posteria.testing.statistics import LEAST_P_VALUE, moments_p_value
 

@@ -6,7 +6,7 @@ import pkgutil
 import pytest
 
 import laws
-from posteria.inference import registry
+from posteria.methods import registry
 from posteria.testing import AsymptoticLaws, ExactLaws, FamilyOptimumLaws, MethodLaws, PointLaws, ProcedureLaws
 
 BY_FIDELITY = {
@@ -28,7 +28,7 @@ def law_classes() -> dict[type, type]:
     return found
 
 
-@pytest.mark.parametrize("name", registry.BUILT_IN)
+@pytest.mark.parametrize("name", registry.SHELF)
 def test_every_method_has_a_law_class_of_its_fidelity(name):
     method = registry.get(name)
     assert method in law_classes(), f"{name} has no law class in tests/laws"
@@ -36,6 +36,6 @@ def test_every_method_has_a_law_class_of_its_fidelity(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in registry.BUILT_IN if registry.get(name).fidelity == "exact"])
+@pytest.mark.parametrize("name", [name for name in registry.SHELF if registry.get(name).fidelity == "exact"])
 def test_a_warm_posterior_is_as_wide_as_it_should_be(name):
     law_classes()[registry.get(name)]().check("linear_regression", temperature=2.0)

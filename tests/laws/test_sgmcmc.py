@@ -15,14 +15,20 @@ import pytest
 
 import posteria as po
 from posteria import tree
+from posteria.curvature.stiffness import stiffness
 from posteria.data.arrays import rows
 from posteria.errors import DensityError
-from posteria.inference.coordinates import coordinates
-from posteria.inference.largest_curvature import largest_curvature
-from posteria.inference.schedules import factor
-from posteria.inference.sghmc import underdamped_langevin
-from posteria.inference.sgld import langevin
-from posteria.inference.sgmcmc import Anchor, drawing_kernel, estimate_gradient, preconditioning_scale, warmup_kernel
+from posteria.methods.stochastic.sampler import (
+    Anchor,
+    drawing_kernel,
+    estimate_gradient,
+    preconditioning_scale,
+    warmup_kernel,
+)
+from posteria.methods.stochastic.schedules import factor
+from posteria.methods.stochastic.sghmc import underdamped_langevin
+from posteria.methods.stochastic.sgld import langevin
+from posteria.models.coordinates import coordinates
 from posteria.models.target import Target
 from posteria.testing import AsymptoticLaws, linear_regression
 from posteria.testing.statistics import LEAST_P_VALUE, moments_p_value
@@ -214,7 +220,7 @@ def test_preconditioned_cyclical_draws_have_the_right_moments(method):
 
 def test_the_largest_curvature_is_the_hessians_largest_eigenvalue():
     flat, data, mean, covariance = regression()
-    found = largest_curvature(flat, jnp.asarray(mean, jnp.float32), jnp.ones(()), data)
+    found = stiffness(flat, jnp.asarray(mean, jnp.float32), jnp.ones(()), data)
     np.testing.assert_allclose(found, 1 / np.linalg.eigvalsh(covariance)[0], rtol=0.01)
 
 

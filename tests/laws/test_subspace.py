@@ -10,8 +10,8 @@ import pytest
 import posteria as po
 from posteria import tree
 from posteria.comparison import pictures
+from posteria.engine.loop import Run
 from posteria.errors import SettingError
-from posteria.inference.loop import Run
 from posteria.posteriors.draws import forward
 from posteria.posteriors.subspace import Plane, restricted
 from posteria.testing import ExactLaws, ProcedureLaws, linear_regression

@@ -7,10 +7,11 @@ import pytest
 
 import posteria as po
 from posteria import tree
+from posteria.curvature.stiffness import energy, largest_curvature
 from posteria.data.batches import batch_indices
 from posteria.errors import SettingError
-from posteria.inference import registry, trajectory
-from posteria.inference.landscape import energy, largest_curvature
+from posteria.methods import registry
+from posteria.methods.ensembles import trajectory
 from posteria.posteriors.gaussian import GaussianPosterior
 from posteria.posteriors.mixture import MixturePosterior
 from posteria.testing import ProcedureLaws, linear_regression

@@ -63,7 +63,7 @@ def compare(
     from posteria.comparison.plan import plan
     from posteria.comparison.tables import WIDTH
     from posteria.comparison.tour import tour
-    from posteria.inference.layout import use_cores
+    from posteria.engine.layout import use_cores
     from posteria.models.priors import Normal
 
     use_cores()

@@ -16,7 +16,7 @@ INTERRUPTED = 130  # the shell's own exit code of Ctrl-C
 
 
 def method_names() -> list[str]:
-    from posteria.inference import registry
+    from posteria.methods import registry
 
     return registry.names()
 
@@ -64,9 +64,9 @@ def fit(
     quiet: Quiet = False,
 ) -> None:
     """Fit a Bayesian network to a table; the folder then predicts, and survives a kill."""
+    from posteria import runs
     from posteria.data.source import read_source
-    from posteria.inference import runs
-    from posteria.inference.layout import use_cores
+    from posteria.engine.layout import use_cores
     from posteria.models.priors import Normal
     from posteria.models.tabular import model_for
 
@@ -112,10 +112,9 @@ def resume(
     quiet: Quiet = False,
 ) -> None:
     """Continue an interrupted fit, bit-identically; a finished one is shown."""
-    from posteria import nn
+    from posteria import nn, runs
     from posteria.data.source import read_source
-    from posteria.inference import runs
-    from posteria.inference.layout import use_cores
+    from posteria.engine.layout import use_cores
     from posteria.posteriors import store
 
     manifest = store.read_manifest(folder)

@@ -12,7 +12,7 @@ from posteria.cli.printing import print_json, print_table
 @app.command()
 def methods(as_json: Json = False) -> None:
     """List the inference methods: when to use each, its fidelity (what the laws hold it to), and its paper."""
-    from posteria.inference import registry
+    from posteria.methods import registry
 
     found = [_about(name, registry.get(name)) for name in registry.names()]
     if as_json:

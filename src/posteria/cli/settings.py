@@ -12,7 +12,7 @@ METHODS = ("method", "map")  # settings that are themselves methods: of an ensem
 def build_method(name: str, pairs: list[str]) -> Any:
     """The method with its settings (`method.num_epochs=30` is one of the method inside it); an unknown one is refused
     with the list of those there are."""
-    from posteria.inference import registry
+    from posteria.methods import registry
 
     wanted: dict = {}  # by name, "" for the value itself
     for pair in pairs:
@@ -28,7 +28,7 @@ def build_method(name: str, pairs: list[str]) -> Any:
 
 def _changed(method: Any, wanted: dict) -> Any:
     """All settings at once, since some are only right together."""
-    from posteria.inference import registry
+    from posteria.methods import registry
 
     known = {field.name for field in dataclasses.fields(method)}
     settings = {}
@@ -46,7 +46,7 @@ def _changed(method: Any, wanted: dict) -> Any:
 
 
 def _value(setting: str, text: str) -> Any:
-    from posteria.inference import registry
+    from posteria.methods import registry
 
     if setting in METHODS and text.lower() != "none":
         return registry.as_method(text)

@@ -14,7 +14,7 @@ from posteria.comparison.records import Record
 from posteria.comparison.runner import Comparison, Settings, run
 from posteria.data.arrays import check_x, num_rows, rows
 from posteria.errors import DataError, SettingError
-from posteria.inference import registry
+from posteria.methods import registry
 from posteria.models.model import Model
 from posteria.models.target import Target
 

@@ -19,8 +19,8 @@ from typing import Any
 from posteria.comparison import baselines
 from posteria.data.formats import read_all_npz
 from posteria.errors import DataError, SettingError
-from posteria.inference import registry
-from posteria.inference.map import MAP
+from posteria.methods import registry
+from posteria.methods.points.map import MAP
 
 DEFAULT_METHODS = ("map", "ensemble", "laplace", "mean-field", "mc-dropout", "swag", "sghmc")
 DEFAULT_SLOTS = 6

@@ -14,11 +14,11 @@ from posteria.comparison.records import Record, run_path
 from posteria.data.arrays import num_rows, rows
 from posteria.data.splits import train_test
 from posteria.errors import DataError
-from posteria.inference import registry
-from posteria.inference.runs import fit
+from posteria.methods import registry
 from posteria.metrics import quantile_levels
 from posteria.posteriors.base import Posterior
 from posteria.posteriors.diagnosis import RHAT_LIMIT
+from posteria.runs import fit
 
 if TYPE_CHECKING:
     from posteria.comparison.runner import Comparison

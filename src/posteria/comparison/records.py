@@ -11,7 +11,7 @@ from posteria.comparison.entries import Entry
 from posteria.comparison.problems import Fold, Problem
 from posteria.data.arrays import rows
 from posteria.errors import StoreError
-from posteria.inference import registry
+from posteria.methods import registry
 from posteria.models.target import Target
 from posteria.posteriors import store
 from posteria.posteriors.saving import model_to_json

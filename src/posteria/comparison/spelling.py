@@ -6,7 +6,7 @@ from shlex import quote
 from typing import Any
 
 from posteria.errors import SettingError
-from posteria.inference import registry
+from posteria.methods import registry
 from posteria.models.priors import Normal
 
 Commands = Callable[..., dict]  # (method, settings it was fitted with, minutes it had) -> {"fit": ..., "predict": ...}
@@ -51,7 +51,7 @@ def _name(method: Any) -> str:
     """As `--method` understands it."""
     path = f"{type(method).__module__}:{type(method).__qualname__}"
     packaged = {point.value: point.name for point in entry_points(group=registry.ENTRY_POINTS)}
-    built_in = {value: name for name, value in registry.BUILT_IN.items()}
+    built_in = {value: name for name, value in registry.SHELF.items()}
     return (built_in | packaged).get(path, path)
 
 

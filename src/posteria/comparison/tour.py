@@ -19,8 +19,8 @@ from posteria.comparison.entries import Entry, as_entries
 from posteria.comparison.plan import Plan, estimate, plan
 from posteria.comparison.problems import Curve, Fold, Problem, describe
 from posteria.data.preparation import Preparation
-from posteria.inference.hmc import HMC
-from posteria.inference.nuts import NUTS
+from posteria.methods.chains.hmc import HMC
+from posteria.methods.chains.nuts import NUTS
 from posteria.models import priors
 from posteria.models.model import Model
 

@@ -14,10 +14,9 @@ from posteria.data.encode import Number
 from posteria.data.preparation import Preparation
 from posteria.data.standardise import Standardiser
 from posteria.errors import DataError, SettingError
-from posteria.inference import registry
-from posteria.inference.laplace import default_map
-from posteria.inference.map import MAP
-from posteria.inference.runs import fit as fit_model
+from posteria.methods import registry
+from posteria.methods.gaussians.laplace import default_map
+from posteria.methods.points.map import MAP
 from posteria.models.model import Model
 from posteria.models.priors import FromPosterior
 from posteria.models.tabular import model_for
@@ -25,6 +24,7 @@ from posteria.models.target import Target
 from posteria.posteriors import saving
 from posteria.posteriors.calibrated import CalibratedPosterior
 from posteria.posteriors.units import in_units
+from posteria.runs import fit as fit_model
 
 VALIDATION = 0.1  # share of the rows that early stopping holds out
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from posteria.inference.connect import Curve
-from posteria.inference.surface import Surface
+from posteria.landscape.connect import Curve
+from posteria.landscape.surface import Surface
 from posteria.plots.theme import INK, METHODS
 
 NUM_LEVELS = 12

@@ -11,11 +11,11 @@ import pytest
 
 from posteria import tree
 from posteria.errors import DataError, PosteriaError
-from posteria.inference.runs import fit
 from posteria.models.model import Model
 from posteria.models.target import Target
 from posteria.networks import Network
 from posteria.posteriors.saving import load
+from posteria.runs import fit
 from posteria.testing import targets
 from posteria.testing.statistics import LEAST_P_VALUE, moments_p_value
 

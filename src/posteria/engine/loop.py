@@ -1,0 +1,330 @@
+"""The loop that drives every kernel: chunks compiled once, progress and checkpoints between them, chains spread over
+the machine.
+
+A method describes one step; it knows nothing of disks, devices, clocks or terminals. `Run.loop` is memoised by stage:
+a resumed fit runs the method again from its key, and every stage that had finished returns what it had, one that was
+cut off goes on from its last checkpoint. Keys are folded with the step's number, so the length of a chunk changes
+nothing.
+"""
+
+import time
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from posteria import tree
+from posteria.engine import layout as layouts
+from posteria.engine.checkpoint import Checkpoint, Rows
+from posteria.engine.progress import Progress
+from posteria.errors import DensityError
+from posteria.trace import linear
+
+CHUNK_SECONDS = 0.5  # aimed at; progress is shown as often
+CHUNK_BYTES = 64 * 2**20  # of rows that a chain may hold on the device before they are fetched
+MAX_CHUNK = 2000  # rows
+
+
+class Kernel(NamedTuple):
+    """What an iterative method hands to the loop.
+
+    A step leaves the types of the state as they are; Python's numbers in it get JAX's default types. Between kept
+    rows, info's floats are averaged and its counts summed.
+    """
+
+    init: Callable[[jax.Array, Any, Any], Any]  # (key, start, data) -> state
+    step: Callable[[jax.Array, Any, Any], tuple[Any, Any]]  # (key, state, data) -> (state, info)
+
+
+class Trace(NamedTuple):
+    """What a loop leaves behind: NumPy arrays with a leading chain axis."""
+
+    state: Any  # at the end
+    kept: Any  # (chain, row, ...)
+    info: Any  # (chain, row, ...)
+    num_rows: int
+
+
+class Run:
+    """The loop's services, handed to a method's `fit`."""
+
+    def __init__(
+        self,
+        folder: Path | None = None,
+        progress: bool = False,
+        max_seconds: float | None = None,
+        recorded_layout: str | None = None,
+        on_layout: Callable[[str], None] = lambda layout: None,
+    ) -> None:
+        self.progress = Progress(progress)
+        self.notes: list[str] = []
+        self.num_gradients = 0
+        self.seconds_before = 0.0  # spent on this run by processes before this one
+        self.is_whole = True  # False: time ran out before all was done
+        self._root = self
+        self._path: tuple[str, ...] = ()
+        self._folder = folder
+        self._deadline = None if max_seconds is None else time.monotonic() + max_seconds
+        self._recorded_layout = recorded_layout
+        self._on_layout = on_layout
+
+    def stage(self, name: str, share: float = 1.0) -> "Run":
+        """A named part of this run, which may use `share` of the time that is left."""
+        part = object.__new__(Run)
+        part.__dict__.update(self.__dict__, _path=(*self._path, name))
+        if self._deadline is not None:
+            now = time.monotonic()
+            part._deadline = now + share * (self._deadline - now)
+        return part
+
+    def note(self, text: str) -> None:
+        """Something that the user should know of this fit; kept with the posterior."""
+        if text and text not in self.notes:
+            self.notes.append(text)
+
+    def loop(
+        self,
+        kernel: Kernel,
+        key: jax.Array,
+        starts: Any,
+        data: Any,
+        *,
+        num_steps: int,
+        thinning: int = 1,
+        keep: Callable[[Any], Any] = lambda state: None,
+        is_over: Callable[[Any], bool] = lambda last_info: False,
+        final_when_late: bool = False,
+    ) -> Trace:
+        """Run `num_steps` of `kernel` in every chain, keeping `keep(state)` after each `thinning` steps.
+
+        `starts` has a leading chain axis. `is_over` may end the loop early: once true of a row of info it must stay
+        true. `final_when_late`: what follows builds on this stage, so that a resumed run must not carry it on once
+        time cut it short.
+        """
+        num_rows = num_steps // thinning
+        num_chains = tree.length(starts)
+        layout: Any = layouts.choose(num_chains, self._root._recorded_layout)
+        self._record(layout.name, num_chains)
+        keys = jax.random.key_data(jax.random.split(key, num_chains))
+        data = layout.share(data)
+        chains = layout.apply(_initialiser(kernel), layout.split((keys, starts)), data)
+        one_chain = tree.index(layout.join(chains), 0)
+        kept_like, info_like = _row_shapes(kernel, keep, one_chain, data)
+
+        kept, infos, is_finished = Rows(), Rows(), num_rows == 0
+        checkpoint = Checkpoint(self._folder, self._path)
+        if checkpoint.exists():
+            state, kept, infos, is_finished = checkpoint.read(one_chain[1], kept_like, info_like)
+            chains = layout.split((keys, state))
+            self._count_gradients(infos.joined())
+            self._root.seconds_before += checkpoint.seconds_before
+        if is_finished:
+            self._note_if_cut(final_when_late, infos.count, num_rows)
+            return Trace(_state(layout, chains), kept.joined(), infos.joined(), infos.count)
+
+        capacity = _capacity(kept_like, num_rows)
+        if layout.name == layouts.Threads.name and _holds_convolution(kernel, tree.signature((one_chain, data))):
+            chunk = _chunk_of_calls(kernel, keep, thinning)
+        else:
+            chunk = _chunk(kernel, keep, thinning, capacity)
+        self.progress.update(self._name(), infos.count, num_rows, "compiling")
+        layout.compile(chunk, chains, data, 0, 0)
+        pace, began, count_before = 1, time.monotonic(), infos.count
+        is_done = is_late = False
+        here = chains, infos.count  # replaced as one: an interrupt never sees a state without its rows
+        try:
+            while not (is_done or is_late):
+                chains, first = here
+                count = min(pace, capacity, num_rows - first)
+                chunk_began = time.monotonic()
+                chains, rows, info = layout.unzip(layout.apply(chunk, chains, data, first, count))
+                pace = max(1, int(count * min(8.0, CHUNK_SECONDS / (time.monotonic() - chunk_began))))
+
+                rows, info = _first_rows((layout.join(rows), layout.join(info)), count)
+                self._check_finite(info, rows, first, thinning)
+                kept.append(rows, count)
+                infos.append(info, count)
+                here = chains, infos.count
+                self._count_gradients(info)
+                self._show(info, infos.count, num_rows, (infos.count - count_before) / (time.monotonic() - began))
+                is_done = infos.count == num_rows or is_over(jax.tree.map(lambda leaf: leaf[:, -1], info))
+                is_late = self._deadline is not None and time.monotonic() > self._deadline
+                if checkpoint.is_due() and not is_done:
+                    checkpoint.write(_state(layout, here[0]), here[1], kept, infos, num_rows, is_finished=False)
+        except KeyboardInterrupt:
+            checkpoint.write(_state(layout, here[0]), here[1], kept, infos, num_rows, is_finished=False)
+            raise
+        state = _state(layout, chains)
+        checkpoint.write(state, infos.count, kept, infos, num_rows, is_finished=is_done or final_when_late)
+        self._root.is_whole &= is_done
+        self._note_if_cut(final_when_late, infos.count, num_rows)
+        return Trace(state, kept.joined(), infos.joined(), infos.count)
+
+    def _record(self, layout: str, num_chains: int) -> None:
+        if num_chains == 1 or layout == self._root._recorded_layout:
+            return
+        if self._root._recorded_layout is not None:
+            self.note(
+                f"the run began with chains as {self._root._recorded_layout} and went on as {layout}: "
+                "its draws are valid, but not bit-identical to an uninterrupted run's"
+            )
+        self._root._recorded_layout = layout
+        self._on_layout(layout)
+
+    def _note_if_cut(self, final_when_late: bool, count: int, num_rows: int) -> None:
+        if final_when_late and count < num_rows:
+            self.note(f"max_seconds cut {self._name()} short, after {count} of {num_rows} steps")
+
+    def _check_finite(self, info: Any, rows: Any, first: int, thinning: int) -> None:
+        wanted = "a finite density at every step"
+        fix = "take a smaller step or learning rate, standardise x and y, or use a wider likelihood"
+        log_density = np.asarray(info.log_density)
+        if not np.isfinite(log_density).all():
+            row, chain = np.argwhere(~np.isfinite(log_density.T))[0]  # the earliest
+            where = f"in {self._name()}, chain {chain}, about step {(first + row) * thinning}"
+            raise DensityError(f"the log density became {log_density[chain, row]} {where}", wanted, fix)
+        if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(rows) if _is_float(leaf)):
+            # the density was still finite where the last step began
+            raise DensityError(f"weights became infinite in {self._name()}, after step {first * thinning}", wanted, fix)
+
+    def _count_gradients(self, info: Any) -> None:
+        if info is not None:
+            self._root.num_gradients += int(np.sum(info.num_gradients))
+
+    def _show(self, info: Any, done: int, total: int, rate: float) -> None:
+        status = f"{rate:,.1f}/s  log density {np.mean(info.log_density[:, -1]):,.1f}"
+        if hasattr(info, "acceptance"):
+            status += f"  acceptance {np.mean(info.acceptance):.2f}"
+        self.progress.update(self._name(), done, total, status)
+
+    def _name(self) -> str:
+        return " / ".join(self._path) or "fit"
+
+
+def _first_rows(rows: Any, count: int) -> Any:
+    return jax.tree.map(lambda leaf: leaf[:, :count], rows)
+
+
+def _state(layout: Any, chains: Any) -> Any:
+    return layout.join(chains)[1]
+
+
+@lru_cache(maxsize=256)
+def _initialiser(kernel: Kernel) -> Callable:
+    """(key data, start) -> (key data, state), for one chain."""
+
+    def initialise(chain: tuple, data: Any) -> tuple:
+        key_data, start = chain
+        return key_data, _typed(kernel.init(jax.random.wrap_key_data(key_data), start, data))
+
+    return initialise
+
+
+def _typed(state: Any) -> Any:
+    """With weak types, as Python's numbers have, made strong: a state that changed there would be compiled again."""
+    return jax.tree.map(lambda leaf: jax.lax.convert_element_type(leaf, jnp.result_type(leaf)), state)
+
+
+@lru_cache(maxsize=256)
+def _chunk(kernel: Kernel, keep: Callable, thinning: int, capacity: int) -> Callable:
+    """(chain, data, first, count) -> (chain, rows, infos): `count` rows of `thinning` steps, numbered from `first`."""
+
+    def run_chunk(chain: tuple, data: Any, first: jax.Array, count: jax.Array) -> tuple:
+        key_data, state = chain
+        key = jax.random.wrap_key_data(key_data)
+
+        def step(state: Any, number: jax.Array) -> tuple:
+            return kernel.step(jax.random.fold_in(key, number), state, data)
+
+        def row(i: jax.Array, carry: tuple) -> tuple:
+            state, rows, infos = carry
+            number = (first + i) * thinning
+            if thinning == 1:
+                state, info = step(state, number)
+            else:  # one loop from zero, not a first step and a loop: the step is compiled once
+                no_info = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), info_like)
+                state, info = jax.lax.fori_loop(
+                    0, thinning, lambda j, carry: _add_step(step, carry, number + j), (state, no_info)
+                )
+            info = jax.tree.map(lambda total: total / thinning if _is_float(total) else total, info)
+            rows, infos = jax.tree.map(
+                lambda buffer, value: buffer.at[i].set(value), (rows, infos), (keep(state), info)
+            )
+            return state, rows, infos
+
+        kept_like, info_like = _row_shapes(kernel, keep, chain, data)
+        rows, infos = jax.tree.map(lambda s: jnp.zeros((capacity, *s.shape), s.dtype), (kept_like, info_like))
+        state, rows, infos = jax.lax.fori_loop(0, count, row, (state, rows, infos))
+        return (key_data, _typed(state)), rows, infos
+
+    return run_chunk
+
+
+@lru_cache(maxsize=256)
+def _chunk_of_calls(kernel: Kernel, keep: Callable, thinning: int) -> Callable:
+    """The same with one compiled call a step: on CPU, XLA's convolution is twenty times slower in a compiled loop."""
+
+    @jax.jit
+    def step(chain: tuple, data: Any, number: jax.Array) -> tuple:
+        key_data, state = chain
+        state, info = kernel.step(jax.random.fold_in(jax.random.wrap_key_data(key_data), number), state, data)
+        return (key_data, state), info
+
+    kept = jax.jit(lambda chain: keep(chain[1]))
+
+    @layouts.on_host
+    def run_calls(chain: tuple, data: Any, first: int, count: int) -> tuple:
+        rows, infos = [], []
+        for i in range(first, first + count):
+            steps = []
+            for number in range(i * thinning, (i + 1) * thinning):
+                chain, info = step(chain, data, number)
+                steps.append(info)
+            rows.append(kept(chain))
+            total = jax.tree.map(lambda *values: sum(values), *steps)
+            infos.append(jax.tree.map(lambda value: value / thinning if _is_float(value) else value, total))
+        return chain, *(tree.stack(parts) if parts else None for parts in (rows, infos))
+
+    return run_calls
+
+
+@lru_cache(maxsize=256)
+def _holds_convolution(kernel: Kernel, signature: tuple) -> bool:
+    treedef, leaves = signature
+    chain, data = treedef.unflatten(jax.ShapeDtypeStruct(*leaf) for leaf in leaves)
+    return linear.holds_convolution(lambda state, data: kernel.step(jax.random.key(0), state, data), chain[1], data)
+
+
+def _add_step(step: Callable, carry: tuple, number: jax.Array) -> tuple:
+    state, total = carry
+    state, info = step(state, number)
+    return state, jax.tree.map(jnp.add, total, info)
+
+
+def _is_float(value: Any) -> bool:
+    return jnp.issubdtype(jnp.result_type(value), jnp.floating)
+
+
+def _row_shapes(kernel: Kernel, keep: Callable, chain: tuple, data: Any) -> tuple:
+    """Shapes and dtypes of one kept row and of one row of info."""
+    return _row_shapes_of(kernel, keep, tree.signature((chain, data)))
+
+
+@lru_cache(maxsize=256)
+def _row_shapes_of(kernel: Kernel, keep: Callable, signature: tuple) -> tuple:
+    def one_row(chain: tuple, data: Any) -> tuple:
+        key_data, state = chain
+        state, info = kernel.step(jax.random.wrap_key_data(key_data), state, data)
+        return keep(state), info
+
+    treedef, leaves = signature
+    return jax.eval_shape(one_row, *treedef.unflatten(jax.ShapeDtypeStruct(*leaf) for leaf in leaves))
+
+
+def _capacity(kept_like: Any, num_rows: int) -> int:
+    row_bytes = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(kept_like))
+    return int(min(num_rows, MAX_CHUNK, max(1, CHUNK_BYTES // max(1, row_bytes))))

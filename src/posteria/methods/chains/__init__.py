@@ -1,0 +1,1 @@
+"""Markov chains that see all the data at every step."""

@@ -1,0 +1,305 @@
+"""Microcanonical Langevin Monte Carlo, in units of the prior. Robnik et al. 2023; Sommer et al. 2025 for networks.
+
+The speed of the motion is fixed and only its direction changes: by the gradient, and by noise that forgets it over a
+length. Unadjusted, its bias is set by the energy error a step may make; adjusted, each short trajectory is accepted or
+rejected, and the draws are exact. Kernels and tuning are BlackJAX's; several chains from MAP starts are the
+microcanonical Langevin ensemble.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from posteria import tree
+from posteria.engine.loop import Kernel, Run
+from posteria.errors import SettingError
+from posteria.methods.chains.warmup import WARMUP_SHARE, check_chain_settings
+from posteria.methods.starts import find_starts
+from posteria.models.coordinates import Coordinates, coordinates
+from posteria.models.target import Density, Target, check_starts
+from posteria.posteriors.draws import Draws, DrawsPosterior
+
+GRADIENTS_A_STEP = 2  # of McLachlan's integrator
+LEAST_TUNING = 30
+
+
+@dataclass(frozen=True)
+class MCLMC:
+    """Chains for tabular networks that cost a fraction of NUTS: motion of constant speed, no accept or reject.
+
+    `num_warmup` are steps of tuning, in thirds: step size; variances; the length over which direction is forgotten.
+    `energy_variance` is the squared energy error a step and dimension that tuning aims at: smaller is less biased.
+    `step_size` (in units of the prior) is then not tuned, and the length is sqrt(number of weights).
+    """
+
+    num_chains: int = 4
+    num_draws: int = 500
+    num_warmup: int = 3000
+    thinning: int = 20
+    step_size: float | None = None
+    energy_variance: float = 5e-4
+    start: Any = "map"
+
+    fidelity: ClassVar[str] = "asymptotic"
+    paper: ClassVar[str] = "Robnik et al. 2023"
+    gradients_a_step: ClassVar[int] = GRADIENTS_A_STEP
+    least_lengths: ClassVar[dict] = {"num_warmup": LEAST_TUNING}
+
+    def __post_init__(self) -> None:
+        _check_tuning(self)
+        if not 0.0 < self.energy_variance < math.inf:
+            raise SettingError(f"energy_variance is {self.energy_variance}", "a positive number", "5e-4 is usual")
+
+    def fit(self, key: jax.Array, target: Target | Density, start: Any, run: Run) -> Draws | DrawsPosterior:
+        motion = unadjusted(self.num_warmup, self.step_size, self.energy_variance)
+        return run_motion(self, motion, key, target, start, run)
+
+
+@dataclass(frozen=True)
+class AdjustedMCLMC:
+    """MCLMC whose trajectories are accepted or rejected: exact, for more gradients a draw.
+
+    `num_warmup` are trajectories of tuning: the step size, to `target_acceptance`, and variances. A trajectory has
+    `num_steps` steps on average. `step_size` (in units of the prior) is then not tuned.
+    """
+
+    num_chains: int = 4
+    num_draws: int = 500
+    num_warmup: int = 1500
+    thinning: int = 10
+    step_size: float | None = None
+    num_steps: float = 2.0
+    target_acceptance: float = 0.65
+    start: Any = "map"
+
+    fidelity: ClassVar[str] = "exact"
+    paper: ClassVar[str] = "Robnik et al. 2025"
+    least_lengths: ClassVar[dict] = {"num_warmup": LEAST_TUNING}
+
+    def __post_init__(self) -> None:
+        _check_tuning(self)
+        if not 1.1 < self.num_steps < math.inf:
+            raise SettingError(f"num_steps is {self.num_steps}", "a number above 1.1", "2 is robust")
+
+    @property
+    def gradients_a_step(self) -> float:
+        """Of a trajectory, on average."""
+        return GRADIENTS_A_STEP * self.num_steps
+
+    def fit(self, key: jax.Array, target: Target | Density, start: Any, run: Run) -> Draws | DrawsPosterior:
+        motion = adjusted(self.num_warmup, self.step_size, self.num_steps, self.target_acceptance)
+        return run_motion(self, motion, key, target, start, run)
+
+
+def _check_tuning(method: Any) -> None:
+    check_chain_settings(method)
+    if method.step_size is None and method.num_warmup < LEAST_TUNING:
+        raise SettingError(
+            f"num_warmup is {method.num_warmup}", f"at least {LEAST_TUNING} steps of tuning", "or give a step_size"
+        )
+
+
+class Tuning(NamedTuple):
+    length: jax.Array  # over which direction is forgotten
+    step_size: jax.Array
+    variances: jax.Array
+
+
+class Info(NamedTuple):
+    log_density: jax.Array
+    acceptance: jax.Array
+    num_divergent: jax.Array
+    num_gradients: jax.Array
+    step_size: jax.Array
+
+
+class Motion(NamedTuple):
+    """A kernel of BlackJAX with its tuning; `inner` has a position and a logdensity."""
+
+    init: Callable[[jax.Array, jax.Array, Callable], Any]  # (key, position, log_density) -> inner
+    first: Callable[[jax.Array], Tuning]  # before tuning, from a position
+    tune: Callable[[jax.Array, Any, Tuning, Callable], tuple[Any, Tuning, jax.Array]]  # and the number of steps
+    move: Callable[[jax.Array, Any, Tuning, Callable], tuple[Any, Info]]
+
+
+class State(NamedTuple):
+    inner: Any
+    tuning: Tuning
+
+
+def run_motion(
+    method: Any, motion: Motion, key: jax.Array, target: Target | Density, start: Any, run: Run
+) -> Draws | DrawsPosterior:
+    """Starts, tuning, draws."""
+    target.check_proper()
+    size = tree.size(target.structs)
+    if size < 2:
+        raise SettingError(f"there is {size} parameter", "at least 2: with one there is no direction", "take po.NUTS()")
+    key_start, key_tuning, key_draws = jax.random.split(key, 3)
+    bare: Any = target.without_data()
+    flat = coordinates(bare)
+    starts = find_starts(key_start, target, start if start is not None else method.start, method.num_chains, run)
+    check_starts(target, starts)
+    # one step of this loop is all of the tuning, which BlackJAX does in one call
+    tuned = run.stage("tuning", share=WARMUP_SHARE).loop(
+        _tuning_kernel(motion, bare),
+        key_tuning,
+        jax.vmap(flat.to_units)(starts),
+        target.data,
+        num_steps=min(1, method.num_warmup),
+    )
+    chains = run.stage("draws").loop(
+        _drawing_kernel(motion, bare),
+        key_draws,
+        tuned.state,
+        target.data,
+        num_steps=method.num_draws * method.thinning,
+        thinning=method.thinning,
+        keep=_keeper(flat),
+    )
+    draws = Draws(bare.structs, chains.kept, chains.info._asdict())
+    return draws if isinstance(target, Density) else DrawsPosterior(bare, draws)
+
+
+@lru_cache(maxsize=64)
+def _tuning_kernel(motion: Motion, target: Target | Density) -> Kernel:
+    flat = coordinates(target)
+
+    def init(key: jax.Array, position: jax.Array, data: Any) -> State:
+        return State(motion.init(key, position, lambda z: flat.log_density(z, data)), motion.first(position))
+
+    def step(key: jax.Array, state: State, data: Any) -> tuple[State, Info]:
+        inner, tuning, num_steps = motion.tune(key, *state, lambda z: flat.log_density(z, data))
+        tuning = jax.tree.map(lambda new, old: jnp.asarray(new, old.dtype), Tuning(*tuning), state.tuning)
+        num_gradients = jnp.asarray(GRADIENTS_A_STEP * num_steps, jnp.int32)
+        none, one = jnp.asarray(0, jnp.int32), jnp.ones(())
+        return State(inner, tuning), Info(inner.logdensity, one, none, num_gradients, tuning.step_size)
+
+    return Kernel(init, step)
+
+
+@lru_cache(maxsize=64)
+def _drawing_kernel(motion: Motion, target: Target | Density) -> Kernel:
+    flat = coordinates(target)
+
+    def step(key: jax.Array, state: State, data: Any) -> tuple[State, Info]:
+        inner, info = motion.move(key, state.inner, state.tuning, lambda z: flat.log_density(z, data))
+        return State(inner, state.tuning), info
+
+    return Kernel(lambda key, state, data: state, step)
+
+
+@lru_cache(maxsize=64)
+def _keeper(flat: Coordinates) -> Callable:
+    return lambda state: flat.to_weights(state.inner.position)
+
+
+@lru_cache(maxsize=64)
+def unadjusted(num_warmup: int, step_size: float | None, energy_variance: float) -> Motion:
+    from blackjax import mclmc_find_L_and_step_size
+    from blackjax.adaptation.mclmc_adaptation import MCLMCAdaptationState
+    from blackjax.mcmc import mclmc
+
+    kernel = mclmc.build_kernel()
+
+    def move(key: jax.Array, inner: Any, tuning: Tuning, log_density: Callable) -> tuple[Any, Info]:
+        inner, info = kernel(key, inner, log_density, tuning.variances, tuning.length, tuning.step_size)
+        is_divergent = (~info.nonans).astype(jnp.int32)
+        num_gradients = jnp.asarray(GRADIENTS_A_STEP, jnp.int32)
+        return inner, Info(inner.logdensity, jnp.ones(()), is_divergent, num_gradients, tuning.step_size)
+
+    def tune(key: jax.Array, inner: Any, tuning: Tuning, log_density: Callable) -> tuple:
+        if step_size is not None:
+            keys = jax.random.split(key, num_warmup)
+            inner, _ = jax.lax.scan(lambda inner, k: (move(k, inner, tuning, log_density)[0], None), inner, keys)
+            return inner, tuning, num_warmup
+        return mclmc_find_L_and_step_size(
+            kernel,
+            num_warmup,
+            inner,
+            key,
+            log_density,
+            frac_tune1=1 / 3,
+            frac_tune2=1 / 3,
+            frac_tune3=1 / 3,
+            desired_energy_var=energy_variance,
+            params=MCLMCAdaptationState(*tuning),
+        )
+
+    return Motion(lambda key, z, log_density: mclmc.init(z, log_density, key), _first(step_size, 0.25), tune, move)
+
+
+@lru_cache(maxsize=64)
+def adjusted(num_warmup: int, step_size: float | None, num_steps: float, target_acceptance: float) -> Motion:
+    from blackjax import adjusted_mclmc_find_L_and_step_size
+    from blackjax.adaptation.mclmc_adaptation import MCLMCAdaptationState
+    from blackjax.mcmc import adjusted_mclmc_dynamic
+
+    draw_length = adjusted_mclmc_dynamic.make_random_trajectory_length_fn(True)
+
+    # keys in a state are plain integers, which can be written down
+    kernel = adjusted_mclmc_dynamic.build_kernel(
+        integration_steps_fn=lambda data, average: draw_length(jax.random.wrap_key_data(data), average),
+        next_random_arg_fn=lambda data: jax.random.key_data(jax.random.split(jax.random.wrap_key_data(data))[1]),
+    )
+
+    def move(key: jax.Array, inner: Any, tuning: Tuning, log_density: Callable) -> tuple[Any, Info]:
+        inner, info = kernel(
+            key,
+            inner,
+            log_density,
+            tuning.step_size,
+            inverse_mass_matrix=tuning.variances,
+            integration_steps_params=(num_steps,),
+        )
+        return inner, Info(
+            inner.logdensity,
+            info.acceptance_rate,
+            info.is_divergent.astype(jnp.int32),
+            GRADIENTS_A_STEP * jnp.asarray(info.num_integration_steps, jnp.int32),
+            tuning.step_size,
+        )
+
+    def tune(key: jax.Array, inner: Any, tuning: Tuning, log_density: Callable) -> tuple:
+        if step_size is not None:
+            keys = jax.random.split(key, num_warmup)
+            inner, taken = jax.lax.scan(lambda inner, k: _counted(move(k, inner, tuning, log_density)), inner, keys)
+            return inner, tuning, taken.sum() // GRADIENTS_A_STEP
+        return adjusted_mclmc_find_L_and_step_size(
+            kernel,
+            log_density,
+            num_warmup,
+            inner,
+            key,
+            target_acceptance,
+            frac_tune1=1 / 3,
+            frac_tune2=1 / 3,
+            params=MCLMCAdaptationState(*tuning),
+            target_num_integration_steps=num_steps,
+        )
+
+    def init(key: jax.Array, position: jax.Array, log_density: Callable) -> Any:
+        return adjusted_mclmc_dynamic.init(position, log_density, jax.random.key_data(key))
+
+    return Motion(init, _first(step_size, 0.2), tune, move)
+
+
+def _counted(moved: tuple[Any, Info]) -> tuple[Any, jax.Array]:
+    inner, info = moved
+    return inner, info.num_gradients
+
+
+def _first(step_size: float | None, share: float) -> Callable[[jax.Array], Tuning]:
+    """BlackJAX's own first guess, or the step size asked for."""
+
+    def first(position: jax.Array) -> Tuning:
+        length = jnp.asarray(math.sqrt(position.size), position.dtype)
+        step = share * length if step_size is None else jnp.asarray(step_size, position.dtype)
+        return Tuning(length, step, jnp.ones_like(position))
+
+    return first

@@ -1,0 +1,63 @@
+"""Random-walk Metropolis-Hastings in units of the prior.
+
+Metropolis et al. 1953; Hastings 1970; scaled as Roberts & Rosenthal 2001.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from posteria.engine.loop import Run
+from posteria.methods.chains.warmup import Adaptation, Info, Sampler, Tuning, check_chain_settings, run_chains
+from posteria.models.target import Density, Target
+
+
+@dataclass(frozen=True)
+class MetropolisHastings:
+    """Chains of random-walk proposals, no gradients: exact, and slow in more than a few dozen dimensions.
+
+    `step_size` is the proposal's standard deviation in units of the prior, tuned in warm-up to `target_acceptance`
+    when None.
+    """
+
+    num_chains: int = 4
+    num_draws: int = 1000
+    num_warmup: int = 5000
+    thinning: int = 20
+    step_size: float | None = None
+    target_acceptance: float = 0.234
+    start: Any = "map"
+
+    fidelity: ClassVar[str] = "exact"
+
+    def __post_init__(self) -> None:
+        check_chain_settings(self)
+
+    def fit(self, key: jax.Array, target: Target | Density, start: Any, run: Run) -> Any:
+        adaptation = Adaptation(
+            num_steps=self.num_warmup,
+            target_acceptance=self.target_acceptance,
+            first_step_size=self.step_size or 0.1 * math.sqrt(getattr(target, "temperature", 1.0)),
+            adapts_step_size=self.step_size is None,
+            adapts_variances=self.step_size is None,
+        )
+        return run_chains(self, metropolis_sampler(), adaptation, key, target, start, run)
+
+
+@lru_cache(maxsize=1)
+def metropolis_sampler() -> Sampler:
+    from blackjax.mcmc import random_walk
+
+    kernel = random_walk.build_additive_step()
+
+    def move(key: jax.Array, inner: Any, log_density: Any, tuning: Tuning) -> tuple[Any, Info]:
+        spread = tuning.step_size * jnp.sqrt(tuning.variances)
+        inner, info = kernel(key, inner, log_density, random_walk.normal(spread))
+        none = jnp.asarray(0, jnp.int32)
+        return inner, Info(inner.logdensity, info.acceptance_rate, none, none, none, tuning.step_size)
+
+    return Sampler(random_walk.init, move)

@@ -1,0 +1,70 @@
+"""The No-U-Turn Sampler in units of the prior. Hoffman & Gelman 2014, with Betancourt's multinomial proposals."""
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from posteria.engine.loop import Run
+from posteria.errors import SettingError
+from posteria.methods.chains.hmc import FIRST_STEP_SIZE
+from posteria.methods.chains.warmup import Adaptation, Info, Sampler, Tuning, check_chain_settings, run_chains
+from posteria.models.target import Density, Target
+
+
+@dataclass(frozen=True)
+class NUTS:
+    """Chains of NUTS: trajectories as long as they go on leaving, step size and variances tuned in warm-up.
+
+    `step_size` is in units of the prior; a trajectory has at most 2 ** `max_doublings` leapfrog steps.
+    """
+
+    num_chains: int = 4
+    num_draws: int = 500
+    num_warmup: int = 500
+    thinning: int = 1
+    step_size: float | None = None
+    max_doublings: int = 10
+    target_acceptance: float = 0.8
+    start: Any = "map"
+
+    fidelity: ClassVar[str] = "exact"
+
+    def __post_init__(self) -> None:
+        check_chain_settings(self)
+        if not 1 <= self.max_doublings <= 20:
+            raise SettingError(f"max_doublings is {self.max_doublings}", "between 1 and 20", "10 is usual")
+
+    def fit(self, key: jax.Array, target: Target | Density, start: Any, run: Run) -> Any:
+        root_temperature = math.sqrt(getattr(target, "temperature", 1.0))
+        adaptation = Adaptation(
+            num_steps=self.num_warmup,
+            target_acceptance=self.target_acceptance,
+            first_step_size=self.step_size or FIRST_STEP_SIZE * root_temperature,
+            adapts_step_size=self.step_size is None,
+        )
+        return run_chains(self, nuts_sampler(self.max_doublings), adaptation, key, target, start, run)
+
+
+@lru_cache(maxsize=64)
+def nuts_sampler(max_doublings: int) -> Sampler:
+    from blackjax.mcmc import nuts
+
+    kernel = nuts.build_kernel()
+
+    def move(key: jax.Array, inner: Any, log_density: Any, tuning: Tuning) -> tuple[Any, Info]:
+        inner, info = kernel(key, inner, log_density, tuning.step_size, tuning.variances, max_doublings)
+        is_capped = (info.num_trajectory_expansions == max_doublings) & ~info.is_turning
+        return inner, Info(
+            inner.logdensity,
+            info.acceptance_rate,
+            info.is_divergent.astype(jnp.int32),
+            jnp.asarray(info.num_integration_steps, jnp.int32),
+            is_capped.astype(jnp.int32),
+            tuning.step_size,
+        )
+
+    return Sampler(nuts.init, move)

@@ -1,0 +1,201 @@
+"""What Metropolis-Hastings, HMC and NUTS share: starts, warm-up in windows, chains, and the posterior they make.
+
+Warm-up follows Stan: dual averaging of the step size throughout, variances estimated in windows that double. It is a
+kernel like any other, so that it shows progress and resumes.
+"""
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from posteria.engine.loop import Kernel, Run
+from posteria.errors import SettingError
+from posteria.methods.starts import find_starts
+from posteria.models.coordinates import Coordinates, coordinates
+from posteria.models.target import Density, Target, check_starts
+from posteria.posteriors.draws import Draws, DrawsPosterior
+
+WARMUP_SHARE = 0.5  # of max_seconds that warm-up may use
+
+
+class Tuning(NamedTuple):
+    step_size: jax.Array
+    variances: jax.Array  # of the coordinates, as the inverse mass matrix
+
+
+class Info(NamedTuple):
+    log_density: jax.Array
+    acceptance: jax.Array
+    num_divergent: jax.Array
+    num_gradients: jax.Array
+    num_capped: jax.Array  # trajectories cut at the cap on their length
+    step_size: jax.Array
+
+
+class Sampler(NamedTuple):
+    """One sampler in flat coordinates: `move(key, inner, log_density, tuning) -> (inner, Info)`."""
+
+    init: Callable[[jax.Array, Callable], Any]  # (position, log_density) -> inner, which has .position
+    move: Callable[[jax.Array, Any, Callable, Tuning], tuple[Any, Info]]
+
+
+class Adaptation(NamedTuple):
+    """How warm-up tunes a sampler."""
+
+    num_steps: int
+    target_acceptance: float
+    first_step_size: float
+    adapts_step_size: bool = True
+    adapts_variances: bool = True
+
+
+def check_chain_settings(method: Any) -> None:
+    """The settings that all samplers share are in range."""
+    for name, least in {"num_chains": 1, "num_draws": 1, "num_warmup": 0, "thinning": 1}.items():
+        value = getattr(method, name)
+        if not isinstance(value, int | np.integer) or value < least:
+            raise SettingError(
+                f"{name} is {value!r}", f"a whole number of at least {least}", f"set {name}={max(least, 1)}"
+            )
+    for name in ("step_size", "target_acceptance"):
+        value = getattr(method, name, None)
+        if value is not None and not (isinstance(value, int | float | np.number) and 0.0 < value < float("inf")):
+            raise SettingError(f"{name} is {value!r}", "a positive number", "leave it out to have it chosen")
+    if not getattr(method, "target_acceptance", 0.5) < 1.0:
+        raise SettingError(f"target_acceptance is {method.target_acceptance}", "a number below 1", "0.8 is usual")
+
+
+def run_chains(
+    method: Any,
+    sampler: Sampler,
+    adaptation: Adaptation,
+    key: jax.Array,
+    target: Target | Density,
+    start: Any,
+    run: Run,
+) -> Draws | DrawsPosterior:
+    """Warm up and draw: `num_chains` chains of `num_draws`, each kept after `thinning` steps."""
+    target.check_proper()
+    key_start, key_warmup, key_draws = jax.random.split(key, 3)
+    bare: Any = target.without_data()
+    flat = coordinates(bare)
+    starts = find_starts(key_start, target, start if start is not None else method.start, method.num_chains, run)
+    check_starts(target, starts)
+
+    warmed = run.stage("warm-up", share=WARMUP_SHARE).loop(
+        warmup_kernel(sampler, adaptation, bare),
+        key_warmup,
+        jax.vmap(flat.to_units)(starts),
+        target.data,
+        num_steps=adaptation.num_steps,
+        final_when_late=True,
+    )
+    chains = run.stage("draws").loop(
+        drawing_kernel(sampler, bare),
+        key_draws,
+        (warmed.state.inner.position, warmed.state.tuned(adaptation)),
+        target.data,
+        num_steps=method.num_draws * method.thinning,
+        thinning=method.thinning,
+        keep=_keeper(flat),
+    )
+    _note_trouble(chains.info, method, run)
+    draws = Draws(bare.structs, chains.kept, chains.info._asdict())
+    return draws if isinstance(target, Density) else DrawsPosterior(bare, draws)
+
+
+class WarmupState(NamedTuple):
+    inner: Any
+    step_size_search: Any
+    variance_search: Any
+    step_number: jax.Array
+    tuning: Tuning
+
+    def tuned(self, adaptation: Adaptation) -> Tuning:
+        """The tuning to draw with: the averaged step size of dual averaging, and the last window's variances."""
+        if not adaptation.adapts_step_size or adaptation.num_steps == 0:
+            return self.tuning
+        return self.tuning._replace(step_size=jnp.exp(self.step_size_search.log_step_size_avg))
+
+
+@lru_cache(maxsize=64)
+def warmup_kernel(sampler: Sampler, adaptation: Adaptation, target: Target | Density) -> Kernel:
+    """Moves of the sampler, its step size and variances tuned as they go."""
+    from blackjax.adaptation.mass_matrix import mass_matrix_adaptation
+    from blackjax.adaptation.staged_adaptation import build_schedule
+    from blackjax.adaptation.step_size import dual_averaging_adaptation
+
+    flat = coordinates(target)
+    search_init, search_update, search_final = dual_averaging_adaptation(adaptation.target_acceptance)
+    variance_init, variance_update, variance_final = mass_matrix_adaptation(is_diagonal_matrix=True)
+    schedule = (
+        np.asarray(build_schedule(max(1, adaptation.num_steps))).reshape(-1, 2).astype(bool)
+    )  # (is slow, ends a window)
+
+    def init(key: jax.Array, position: jax.Array, data: Any) -> WarmupState:
+        inner = sampler.init(position, lambda z: flat.log_density(z, data))
+        search = search_init(jnp.asarray(adaptation.first_step_size, position.dtype))
+        variances = variance_init(position.size)
+        tuning = Tuning(jnp.asarray(adaptation.first_step_size, position.dtype), jnp.ones_like(position))
+        return WarmupState(inner, search, variances, jnp.asarray(0), tuning)
+
+    def step(key: jax.Array, state: WarmupState, data: Any) -> tuple[WarmupState, Info]:
+        inner, info = sampler.move(key, state.inner, lambda z: flat.log_density(z, data), state.tuning)
+        search, variances, tuning = state.step_size_search, state.variance_search, state.tuning
+        is_slow, ends_window = jnp.asarray(schedule)[state.step_number]
+        if adaptation.adapts_step_size:
+            search = search_update(search, info.acceptance)
+        if adaptation.adapts_variances:
+            variances = _where(is_slow, variance_update(variances, inner.position), variances)
+            variances = _where(ends_window, variance_final(variances), variances)
+            if adaptation.adapts_step_size:
+                search = _where(ends_window, search_init(search_final(search)), search)
+        if adaptation.adapts_step_size:
+            tuning = tuning._replace(step_size=jnp.exp(search.log_step_size))
+        tuning = tuning._replace(variances=variances.inverse_mass_matrix)
+        return WarmupState(inner, search, variances, state.step_number + 1, tuning), info
+
+    return Kernel(init, step)
+
+
+def _where(condition: jax.Array, if_true: Any, if_false: Any) -> Any:
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b).astype(jnp.result_type(b)), if_true, if_false)
+
+
+class DrawState(NamedTuple):
+    inner: Any
+    tuning: Tuning
+
+
+@lru_cache(maxsize=64)
+def drawing_kernel(sampler: Sampler, target: Target | Density) -> Kernel:
+    """Moves of the sampler under a tuning that no longer changes."""
+    flat = coordinates(target)
+
+    def init(key: jax.Array, start: tuple[jax.Array, Tuning], data: Any) -> DrawState:
+        position, tuning = start
+        return DrawState(sampler.init(position, lambda z: flat.log_density(z, data)), tuning)
+
+    def step(key: jax.Array, state: DrawState, data: Any) -> tuple[DrawState, Info]:
+        inner, info = sampler.move(key, state.inner, lambda z: flat.log_density(z, data), state.tuning)
+        return DrawState(inner, state.tuning), info
+
+    return Kernel(init, step)
+
+
+@lru_cache(maxsize=64)
+def _keeper(flat: Coordinates) -> Callable:
+    return lambda state: flat.to_weights(state.inner.position)
+
+
+def _note_trouble(info: Info, method: Any, run: Run) -> None:
+    share = np.sum(info.num_capped) / info.num_capped.size / method.thinning
+    if share > 0.01:
+        run.note(f"{share:.0%} of trajectories were cut at the cap on their length: they move less far than asked")
+    share = np.sum(info.num_divergent) / info.num_divergent.size / method.thinning
+    if share > 0:
+        run.note(f"{share:.1%} of trajectories diverged")

@@ -1,0 +1,1 @@
+"""Noise on what enters a layer, as a distribution over its weights."""

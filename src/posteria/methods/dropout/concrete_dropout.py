@@ -1,0 +1,80 @@
+"""Dropout whose rates are learned: one for each layer, by gradients through a smooth version of its mask.
+
+Maximised is (E[log p(data | w)] + E[log p(w)]) / T + entropy of the masks, over weights and rates. The entropy of one
+unit's mask is that of a coin: a rate of one half is preferred unless the data speak against it. Gal, Hron & Kendall
+2017.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from posteria import tree
+from posteria.engine.loop import Run
+from posteria.errors import SettingError
+from posteria.methods.dropout.fixed_rate import first_params, noisy_log_density
+from posteria.methods.dropout.noisy_ascent import Objective, Schedule, ascend
+from posteria.models.target import Target
+from posteria.posteriors.masks import MaskPosterior, selected_units
+
+
+@dataclass(frozen=True)
+class ConcreteDropout:
+    """Dropout that finds its own rates, one for each layer: more data or a wider layer change them by themselves.
+
+    Training and prediction draw the same smooth masks (temperature 0.1). `where` are globs of the leaves that carry
+    noise (None: every weight of a layer); `posterior.rates` are the rates found.
+    """
+
+    initial_rate: float = 0.1
+    where: str | None = None
+    num_epochs: int = 2000
+    batch_size: int | None = None
+    learning_rate: float = 0.01
+    optimizer: Any = None
+
+    fidelity: ClassVar[str] = "procedure"
+    paper: ClassVar[str] = "Gal, Hron & Kendall 2017"
+
+    def __post_init__(self) -> None:
+        Schedule.of(self)
+        if not 0.0 < self.initial_rate < 1.0:
+            raise SettingError(f"initial_rate is {self.initial_rate}", "between 0 and 1", "0.1 is the default")
+
+    def fit(self, key: jax.Array, target: Target, start: Any, run: Run) -> MaskPosterior:
+        target.check_proper()
+        selected, note = selected_units(target, self.where)
+        run.note(note)
+        key_start, key_ascent = jax.random.split(key)
+        params = first_params(key_start, target, start, self.batch_size)
+        first = jax.scipy.special.logit(jnp.asarray(self.initial_rate))
+        ascended = ascend(
+            run,
+            key_ascent,
+            target,
+            {"params": params, "logit_rate": {path: first for path in selected}},
+            _objective(target.without_data(), self.where),
+            Schedule.of(self),
+        ).params
+        rates = {path: jax.nn.sigmoid(logit) for path, logit in ascended["logit_rate"].items()}
+        return MaskPosterior(target, tree.ravel(ascended["params"]), "concrete", rates)
+
+
+@lru_cache(maxsize=64)
+def _objective(target: Target, where: str | None) -> Objective:
+    selected, _ = selected_units(target, where)
+
+    def objective(key: jax.Array, variational: dict, batch: Any, epoch: jax.Array) -> jax.Array:
+        rates = jax.tree.map(jax.nn.sigmoid, variational["logit_rate"])
+        entropy = sum(units.count * _coin_entropy(variational["logit_rate"][path]) for path, units in selected.items())
+        return noisy_log_density(target, "concrete", key, variational["params"], batch, selected, rates) + entropy
+
+    return objective
+
+
+def _coin_entropy(logit: jax.Array) -> jax.Array:
+    rate = jax.nn.sigmoid(logit)
+    return -rate * jax.nn.log_sigmoid(logit) - (1.0 - rate) * jax.nn.log_sigmoid(-logit)

@@ -1,0 +1,135 @@
+"""Dropout as inference: noise with mean 1 on the inputs of every layer, in training and in prediction alike.
+
+The weights are found by maximising E[log p(data | w) + log p(w)] / T over the noise, where w is the weight whose rows
+the noise multiplies; the noise has a fixed strength, so its entropy is a constant. No dropout layer is needed in the
+network: its linear operations are found.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from posteria import tree
+from posteria.engine.loop import Run
+from posteria.errors import SettingError
+from posteria.methods.dropout.noisy_ascent import Objective, Schedule, ascend
+from posteria.models.target import Target, check_starts
+from posteria.posteriors.masks import MaskPosterior, selected_units
+from posteria.trace import dropout
+
+
+@dataclass(frozen=True)
+class MCDropout:
+    """Uncertainty at the price of one training: dropout that stays on when predicting, on any network.
+
+    Each input of a layer is dropped with probability `rate`. `where` are globs of the leaves that carry noise
+    ("layers/1/*,layers/2/*"; None: every weight of a layer). Spreads follow from `rate`, not from the data: compare it
+    with a reference before trusting them.
+    """
+
+    rate: float = 0.1
+    where: str | None = None
+    num_epochs: int = 1000
+    batch_size: int | None = None
+    learning_rate: float = 0.01
+    optimizer: Any = None
+
+    fidelity: ClassVar[str] = "procedure"
+    paper: ClassVar[str] = "Gal & Ghahramani 2016"
+
+    def __post_init__(self) -> None:
+        Schedule.of(self)
+        if not 0.0 < self.rate < 1.0:
+            raise SettingError(f"rate is {self.rate}", "a probability between 0 and 1", "0.1 is usual; MAP has none")
+
+    def fit(self, key: jax.Array, target: Target, start: Any, run: Run) -> MaskPosterior:
+        return _fit(key, target, start, run, "bernoulli", self.rate, self.where, Schedule.of(self))
+
+
+@dataclass(frozen=True)
+class GaussianDropout:
+    """Dropout with smooth noise: each input of a layer is multiplied by Normal(1, alpha), in prediction too.
+
+    alpha = rate / (1 - rate) has the variance of dropout. `where` are globs of the leaves that carry noise (None: every
+    weight of a layer).
+    """
+
+    alpha: float = 0.1
+    where: str | None = None
+    num_epochs: int = 1000
+    batch_size: int | None = None
+    learning_rate: float = 0.01
+    optimizer: Any = None
+
+    fidelity: ClassVar[str] = "procedure"
+    paper: ClassVar[str] = "Wang & Manning 2013"
+
+    def __post_init__(self) -> None:
+        Schedule.of(self)
+        if not 0.0 < self.alpha < float("inf"):
+            raise SettingError(f"alpha is {self.alpha}", "a positive variance", "0.1 is usual; MAP has none")
+
+    def fit(self, key: jax.Array, target: Target, start: Any, run: Run) -> MaskPosterior:
+        return _fit(key, target, start, run, "gaussian", self.alpha, self.where, Schedule.of(self))
+
+
+def _fit(
+    key: jax.Array,
+    target: Target,
+    start: Any,
+    run: Run,
+    noise: str,
+    strength: float,
+    where: str | None,
+    schedule: Schedule,
+) -> MaskPosterior:
+    target.check_proper()
+    selected, note = selected_units(target, where)
+    run.note(note)
+    key_start, key_ascent = jax.random.split(key)
+    params = first_params(key_start, target, start, schedule.batch_size)
+    objective = _expected_log_density(target.without_data(), noise, strength, where)
+    params = ascend(run, key_ascent, target, params, objective, schedule).params
+    return MaskPosterior(target, tree.ravel(params), noise, {path: jnp.asarray(strength) for path in selected})
+
+
+def first_params(key: jax.Array, target: Target, start: Any, num_rows: int | None) -> tree.Params:
+    """One set of parameters to start from, checked on a batch: given ones, or the network's own initial ones."""
+    starts = tree.stack([target.init(key)]) if start is None else target.as_starts(start, 1)
+    check_starts(target, starts, num_rows)
+    return tree.index(starts, 0)
+
+
+@lru_cache(maxsize=64)
+def _expected_log_density(target: Target, noise: str, strength: float, where: str | None) -> Objective:
+    selected, _ = selected_units(target, where)
+    strengths = {path: jnp.asarray(strength) for path in selected}
+
+    def objective(key: jax.Array, params: tree.Params, batch: Any, epoch: jax.Array) -> jax.Array:
+        return noisy_log_density(target, noise, key, params, batch, selected, strengths)
+
+    return objective
+
+
+def noisy_log_density(
+    target: Target,
+    noise: str,
+    key: jax.Array,
+    params: tree.Params,
+    batch: Any,
+    selected: dropout.Selected,
+    strengths: dropout.Strengths,
+) -> jax.Array:
+    """An unbiased estimate of E[log joint] / T: the likelihood under a mask a datum, the prior under one more."""
+    key_data, key_prior = jax.random.split(key)
+    weights = dropout.noisy_weights(noise, key_prior, params["network"], selected, strengths)
+    log_prior = target.log_prior(params | {"network": weights})
+    if batch is None:
+        return target.tempered(log_prior, None)
+    x, y = batch
+    outputs = dropout.noisy_outputs(target.model.network, noise, key_data, params["network"], x, selected, strengths)
+    outputs = outputs[:, None] if outputs.ndim == 1 else outputs
+    return target.tempered(log_prior, target.model.likelihood.log_prob(params["likelihood"], outputs, y))

@@ -1,0 +1,157 @@
+"""Gradient ascent on an objective that is itself an expectation over noise: what dropout methods are fitted by."""
+
+import math
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from posteria import tree
+from posteria.data.batches import batch_of, num_steps_per_epoch
+from posteria.engine.loop import Kernel, Run
+from posteria.errors import SettingError
+from posteria.models.densities import widen
+from posteria.models.target import Target
+
+# (key, parameters, batch or None, epochs done so far) -> an unbiased estimate of the objective, in nats of all data
+Objective = Callable[[jax.Array, Any, Any, jax.Array], jax.Array]
+NUM_OBSERVATIONS = 20  # spread over the fit
+
+
+class Schedule(NamedTuple):
+    """The settings that optimised methods share."""
+
+    num_epochs: int
+    batch_size: int | None
+    learning_rate: float
+    optimizer: Any
+
+    @classmethod
+    def of(cls, method: Any) -> "Schedule":
+        """Those of a method; refuses what is out of range."""
+        for name in ("num_epochs", "batch_size"):
+            value = getattr(method, name)
+            if value is not None and not (isinstance(value, int | np.integer) and value > 0):
+                raise SettingError(f"{name} is {value!r}", "a positive whole number", "leave it out for the default")
+        if not 0.0 < method.learning_rate < float("inf"):
+            raise SettingError(f"learning_rate is {method.learning_rate}", "a positive number", "leave it out")
+        return cls(method.num_epochs, method.batch_size, method.learning_rate, method.optimizer)
+
+
+class Ascended(NamedTuple):
+    params: Any
+    observations: np.ndarray  # (observation, ...)
+
+
+def ascend(
+    run: Run,
+    key: jax.Array,
+    target: Target,
+    start: Any,
+    objective: Objective,
+    schedule: Schedule,
+    observe: Callable[[Any], jax.Array] = lambda params: jnp.zeros(0),
+) -> Ascended:
+    """Climb from `start` by Adam with a cosine decay, or the given optimiser; `observe` is called 20 times on the way.
+
+    `objective` and `observe` must be the same objects for the same work: compiled code is kept by them.
+    """
+    batch_size = min(schedule.batch_size or target.num_data, target.num_data)
+    steps_per_epoch = num_steps_per_epoch(target.num_data, batch_size) if batch_size else 1
+    kernel = ascent(
+        objective,
+        observe,
+        schedule.optimizer,
+        schedule.learning_rate,
+        schedule.num_epochs,
+        steps_per_epoch,
+        batch_size,
+        target.num_data,
+        tuple(jnp.result_type(leaf) for leaf in jax.tree.leaves(start)),
+    )
+    trace = run.loop(
+        kernel,
+        key,
+        jax.tree.map(lambda leaf: widen(leaf)[None], start),
+        target.data,
+        num_steps=schedule.num_epochs * steps_per_epoch,
+    )
+    state = tree.index(trace.state, 0)
+    num_seen = int(state.step_number) // _interval(schedule.num_epochs * steps_per_epoch)  # time may have run out
+    return Ascended(jax.tree.map(jnp.asarray, state.params), np.asarray(state.observations)[:num_seen])
+
+
+class Ascent(NamedTuple):
+    params: Any
+    optimizer: Any
+    batch_key: jax.Array
+    step_number: jax.Array
+    observations: jax.Array
+
+
+class Info(NamedTuple):
+    log_density: jax.Array  # the objective, of a batch
+    num_gradients: jax.Array
+
+
+@lru_cache(maxsize=64)
+def ascent(
+    objective: Objective,
+    observe: Callable,
+    optimizer: Any,
+    learning_rate: float,
+    num_epochs: int,
+    steps_per_epoch: int,
+    batch_size: int,
+    num_data: int,
+    dtypes: tuple,
+) -> Kernel:
+    """`dtypes` are those of the parameters' leaves where the objective sees them; they move in 32 bits at least."""
+    import optax
+
+    num_steps = num_epochs * steps_per_epoch
+    interval = _interval(num_steps)
+    if optimizer is None:
+        optimizer = optax.adam(optax.cosine_decay_schedule(learning_rate, num_steps))
+
+    def narrow(params: Any) -> Any:
+        leaves, treedef = jax.tree.flatten(params)
+        return treedef.unflatten(leaf.astype(dtype) for leaf, dtype in zip(leaves, dtypes))
+
+    def init(key: jax.Array, start: Any, data: Any) -> Ascent:
+        seen = observe(start)
+        observations = jnp.zeros((num_steps // interval, *seen.shape), seen.dtype)
+        return Ascent(start, optimizer.init(start), jax.random.key_data(key), jnp.asarray(0), observations)
+
+    def step(key: jax.Array, state: Ascent, data: Any) -> tuple[Ascent, Info]:
+        batch = batch_of(data, state.batch_key, state.step_number, num_data, batch_size)
+        epoch = state.step_number / steps_per_epoch
+
+        def negative_objective(params: Any) -> jax.Array:
+            """Per datum, so that a learning rate means the same for any amount of data."""
+            return -objective(key, narrow(params), batch, epoch) / max(num_data, 1)
+
+        value, gradient = jax.value_and_grad(negative_objective)(state.params)
+        updates, optimizer_state = optimizer.update(gradient, state.optimizer, state.params)
+        params = optax.apply_updates(state.params, updates)
+        step_number = state.step_number + 1
+        observations = jax.lax.cond(
+            step_number % interval == 0,
+            lambda seen: seen.at[step_number // interval - 1].set(observe(params)),
+            lambda seen: seen,
+            state.observations,
+        )
+        state = state._replace(
+            params=params, optimizer=optimizer_state, step_number=step_number, observations=observations
+        )
+        return state, Info(-value * max(num_data, 1), jnp.asarray(1))
+
+    return Kernel(init, step)
+
+
+def _interval(num_steps: int) -> int:
+    """Steps between two observations."""
+    return math.ceil(num_steps / NUM_OBSERVATIONS)

@@ -1,0 +1,138 @@
+"""A dropout rate for every weight, learned until most weights are noise and can be removed.
+
+A weight is Normal(theta, sigma^2) with alpha = sigma^2 / theta^2, under the log-uniform prior or one whose scales are
+learned; see `variational_dropout` for the bound. Optimised are theta and log sigma^2. Molchanov, Ashukha & Vetrov 2017.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from posteria import tree
+from posteria.engine.loop import Run
+from posteria.errors import SettingError
+from posteria.methods.dropout.fixed_rate import first_params
+from posteria.methods.dropout.noisy_ascent import Objective, Schedule, ascend
+from posteria.methods.dropout.variational_dropout import (
+    LOG_UNIFORM,
+    check_one_of,
+    data_term,
+    flat_stds,
+    in_tree,
+    log_uniform_kl,
+    noisy_leaves,
+    note_prior,
+    tempered_negative_kl,
+)
+from posteria.models.target import Target
+from posteria.posteriors.gaussian import Diagonal
+from posteria.posteriors.pruned import SparsePosterior, log_alphas, removed_bits
+from posteria.trace import local
+
+PRIORS = {"log-uniform": LOG_UNIFORM, "ard": "prior scales learned for each weight"}
+ESTIMATORS = ("local", "local-independent")
+
+
+@dataclass(frozen=True)
+class SparseVariationalDropout:
+    """A network with few weights left: a dropout rate for every weight, most of which grow until it can go.
+
+    `posterior.prune(by="log_alpha", threshold=3.0)` removes them. The prior is this method's own in place of the
+    model's: "log-uniform", or "ard", a Normal for each weight whose variance is learned (Kharitonov et al. 2018). The
+    divergence is phased in over the share `warmup` of the epochs, so that weights are not removed before they have
+    learned. `where` are globs of the leaves that carry noise (None: every weight of a layer); `estimator` as in
+    MeanField: "local-independent" is the literature's for convolutions.
+    """
+
+    prior: str = "log-uniform"
+    warmup: float = 0.5
+    initial_log_variance: float = -10.0
+    estimator: str = "local"
+    where: str | None = None
+    num_epochs: int = 2000
+    batch_size: int | None = None
+    learning_rate: float = 0.02
+    optimizer: Any = None
+
+    fidelity: ClassVar[str] = "procedure"
+    paper: ClassVar[str] = "Molchanov et al. 2017"
+
+    def __post_init__(self) -> None:
+        Schedule.of(self)
+        check_one_of("prior", self.prior, tuple(PRIORS))
+        check_one_of("estimator", self.estimator, ESTIMATORS)
+        if not 0.0 <= self.warmup <= 1.0:
+            raise SettingError(f"warmup is {self.warmup}", "a share of the epochs in [0, 1]", "0.5 is the default")
+
+    @property
+    def model_differs(self) -> str:
+        """How the model that is fitted differs from the one that was given."""
+        return PRIORS[self.prior]
+
+    def fit(self, key: jax.Array, target: Target, start: Any, run: Run) -> SparsePosterior:
+        leaves = noisy_leaves(target, self.where)
+        note_prior(run, target, leaves, self.prior == "log-uniform", self.model_differs)
+        key_start, key_ascent = jax.random.split(key)
+        params = first_params(key_start, target, start, self.batch_size)
+        flat = {leaf.path: jnp.full(leaf.shape, self.initial_log_variance) for leaf in leaves}
+        bare = target.without_data()
+        objective = _additive_objective(bare, self.prior, self.estimator, self.where, self.warmup * self.num_epochs)
+        ascended = ascend(
+            run,
+            key_ascent,
+            target,
+            {"params": params, "log_variance": flat},
+            objective,
+            Schedule.of(self),
+            _removed_bits(bare, self.where),
+        )
+        params, log_variance = ascended.params["params"], ascended.params["log_variance"]
+        stds = {path: jnp.exp(0.5 * value) for path, value in log_variance.items()}
+        return SparsePosterior(
+            target, tree.ravel(params), Diagonal(flat_stds(target, params, stds)), history=ascended.observations
+        )
+
+
+def ard_kl(log_alpha: jax.Array) -> jax.Array:
+    """KL(Normal(theta, alpha theta^2) | Normal(0, v)) with the v that makes it least, theta^2 (1 + alpha)."""
+    return 0.5 * jax.nn.softplus(-log_alpha)
+
+
+KLS: dict[str, Callable[[jax.Array], jax.Array]] = {"log-uniform": log_uniform_kl, "ard": ard_kl}
+
+
+@lru_cache(maxsize=64)
+def _additive_objective(
+    target: Target, prior: str, estimator: str, where: str | None, warmup_epochs: float
+) -> Objective:
+    """Over theta and log sigma^2: its gradients do not carry the noise of a factor theta. Molchanov et al. 2017."""
+    paths = {leaf.path for leaf in noisy_leaves(target, where)}
+    points = frozenset(leaf.path for leaf in target.leaves) - paths
+    noisy = local.noisy(target.model.network.apply, estimator, points)
+
+    def objective(key: jax.Array, variational: dict, batch: Any, epoch: jax.Array) -> jax.Array:
+        params, log_variance = variational["params"], variational["log_variance"]
+        stds = {path: jnp.exp(0.5 * value) for path, value in log_variance.items()}
+        prior_term = sum(
+            tempered_negative_kl(KLS[prior](log_alpha), log_variance[path], target.temperature)
+            for path, log_alpha in log_alphas(params["network"], log_variance).items()
+        )
+        share = jnp.minimum(1.0, (epoch + 1.0) / (warmup_epochs + 1.0))
+        means = params["network"]
+        fit = data_term(target, params, batch, paths, lambda x: noisy(means, in_tree(means, stds), x, key))
+        return fit + share * prior_term
+
+    return objective
+
+
+@lru_cache(maxsize=64)
+def _removed_bits(target: Target, where: str | None) -> Any:
+    """The weights that a threshold of 3 would remove, as bits, in the order of the leaves."""
+    return lambda variational: removed_bits(
+        log_alphas(variational["params"]["network"], variational["log_variance"]),
+        [leaf.path for leaf in noisy_leaves(target, where)],
+    )

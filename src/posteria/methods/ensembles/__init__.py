@@ -1,0 +1,1 @@
+"""Several settings of the weights: independent ones, or those along one trajectory."""

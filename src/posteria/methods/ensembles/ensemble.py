@@ -1,0 +1,46 @@
+"""Several fits of one method from different keys, as an equal mixture.
+
+Lakshminarayanan et al. 2017; Wilson & Izmailov 2020.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import jax
+import numpy as np
+
+from posteria import tree
+from posteria.engine.loop import Run
+from posteria.errors import SettingError
+from posteria.methods.points.map import MAP
+from posteria.models.target import Target
+from posteria.posteriors.base import Posterior
+from posteria.posteriors.mixture import MixturePosterior
+
+
+@dataclass(frozen=True)
+class Ensemble:
+    """`size` independent fits of `method`: a deep ensemble with MAP, MultiSWAG with SWAG."""
+
+    method: Any = field(default_factory=MAP)
+    size: int = 5
+
+    fidelity: ClassVar[str] = "procedure"
+
+    def __post_init__(self) -> None:
+        if isinstance(self.method, type) or not hasattr(self.method, "fit"):
+            raise SettingError(f"method is {self.method!r}", "a method such as po.MAP()", "pass an object, not a class")
+        if not isinstance(self.size, int | np.integer) or self.size < 1:
+            raise SettingError(f"size is {self.size}", "at least 1", "5 is usual")
+
+    def fit(self, key: jax.Array, target: Target, start: Any, run: Run) -> Posterior:
+        if hasattr(self.method, "fit_members"):  # all at once, spread over the machine
+            return self.method.fit_members(key, target, start, run, self.size)
+        starts = [None] * self.size
+        if start is not None:
+            starts = [tree.index(target.as_starts(start, self.size), i) for i in range(self.size)]
+        members = []
+        for i, key_member in enumerate(jax.random.split(key, self.size)):
+            stage = run.stage(f"member {i + 1}", share=1 / (self.size - i))
+            members.append(self.method.fit(key_member, target, starts[i], stage))
+        return MixturePosterior(target, members)

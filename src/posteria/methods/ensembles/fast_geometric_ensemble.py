@@ -1,0 +1,46 @@
+"""Fast geometric ensembles: snapshots along one cyclical trajectory. Garipov et al. 2018."""
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import jax
+
+from posteria.engine.loop import Run
+from posteria.methods.ensembles import trajectory
+from posteria.methods.points.map import MAP
+from posteria.models.target import Target
+from posteria.posteriors.draws import Draws, DrawsPosterior
+
+
+@dataclass(frozen=True)
+class FastGeometricEnsemble:
+    """Members from one run of SGD whose step rises and falls: most of an ensemble for little more than one fit.
+
+    After `pretraining` (None: from the start on) the step goes up to `learning_rate` and down again `num_members`
+    times, in cycles of `cycle_epochs`; a member is the weights at the end of a cycle, where the step is smallest.
+    `learning_rate=None` is chosen from the curvature at the mode.
+    """
+
+    pretraining: MAP | None = field(default_factory=MAP)
+    num_members: int = 10
+    cycle_epochs: int = 4
+    batch_size: int = 32
+    learning_rate: float | None = None
+    momentum: float = 0.9
+
+    fidelity: ClassVar[str] = "procedure"
+    paper: ClassVar[str] = "Garipov et al. 2018"
+
+    def __post_init__(self) -> None:
+        trajectory.check_settings(self)
+
+    def fit(self, key: jax.Array, target: Target, start: Any, run: Run) -> DrawsPosterior:
+        return self.fit_members(key, target, start, run, 1)
+
+    def fit_members(self, key: jax.Array, target: Target, start: Any, run: Run, size: int) -> DrawsPosterior:
+        """`size` trajectories from as many starts, each a chain of members."""
+        settings = trajectory.Settings(
+            self.num_members, self.cycle_epochs, self.batch_size, self.learning_rate, self.momentum, "cyclical"
+        )
+        found = trajectory.follow(key, target, start, run, size, self.pretraining, settings)
+        return DrawsPosterior(target, Draws(target.structs, found.snapshots, {"log_density": found.log_density}))

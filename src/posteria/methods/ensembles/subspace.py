@@ -1,0 +1,138 @@
+"""Inference inside a small affine subspace of the weights: w = centre + directions z. Izmailov et al. 2019.
+
+The inner method sees the posterior's density restricted to the subspace, over z; the likelihood's own parameters stay
+beside z. The directions are scaled so that at the centre the density has the curvature of N(0, I).
+"""
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from posteria import tree
+from posteria.engine.loop import Run
+from posteria.errors import SettingError
+from posteria.landscape.connect import bend
+from posteria.methods.chains.elliptical_slice import EllipticalSlice
+from posteria.methods.ensembles.swag import SWAG
+from posteria.models.target import Target
+from posteria.posteriors.base import Posterior
+from posteria.posteriors.subspace import Plane, SubspacePosterior, restricted
+
+BASES = ("pca", "random", "curve")
+
+
+@dataclass(frozen=True)
+class Subspace:
+    """Any method inside a few directions that matter: real posterior sampling for networks too large to sample.
+
+    `basis` is "pca" (the principal directions of the trajectory's snapshots), "random" (as many random ones) or
+    "curve" (the plane of a low-loss curve between two modes: rank 2). The centre is the trajectory's mean, for "curve"
+    the middle of the curve's triangle. Temperature is the model's, as everywhere.
+    """
+
+    method: Any = field(default_factory=EllipticalSlice)
+    basis: str = "pca"
+    rank: int = 5
+    trajectory: SWAG = field(default_factory=SWAG)
+
+    fidelity: ClassVar[str] = "procedure"  # exact only where the posterior lies in the subspace
+    paper: ClassVar[str] = "Izmailov et al. 2019"
+
+    def __post_init__(self) -> None:
+        if isinstance(self.method, type) or not hasattr(self.method, "fit"):
+            raise SettingError(
+                f"method is {self.method!r}", "a method such as po.NUTS()", "pass an object, not a class"
+            )
+        if self.basis not in BASES:
+            raise SettingError(f"basis is {self.basis!r}", f"one of {BASES}", '"pca" is the default')
+        if not isinstance(self.rank, int | np.integer) or self.rank < 1:
+            raise SettingError(f"rank is {self.rank!r}", "a whole number of at least 1", "5 is usual")
+        if not isinstance(self.trajectory, SWAG):
+            raise SettingError(f"trajectory is {self.trajectory!r}", "po.SWAG(...)", "leave it out for the default")
+        if self.basis == "pca" and self.rank >= self.trajectory.num_snapshots:
+            raise SettingError(
+                f"rank is {self.rank} of {self.trajectory.num_snapshots} snapshots",
+                "fewer directions than snapshots",
+                "take more snapshots, or a smaller rank",
+            )
+
+    def fit(self, key: jax.Array, target: Target, start: Any, run: Run) -> SubspacePosterior:
+        key_place, key_inner = jax.random.split(key)
+        centre, directions = self._place(key_place, target, start, run.stage("subspace", share=0.5))
+        own = tree.unraveller(target.structs)(centre)["likelihood"]
+        is_network = _is_network(target)
+        structs = target.structs["network"]
+        plane = Plane(structs, centre[is_network], scaled(target, centre, directions)[is_network])
+        inner_target = restricted(target, plane, _pair(target))
+
+        starts = {"network": jnp.zeros(plane.rank), "likelihood": own}
+        inner: Posterior = self.method.fit(key_inner, inner_target, starts, run)
+        return SubspacePosterior(target, inner, plane)
+
+    def _place(self, key: jax.Array, target: Target, start: Any, run: Run) -> tuple[jax.Array, jax.Array]:
+        """Centre (size,) and orthonormal directions (size, rank), zero at the likelihood's own parameters."""
+        if start is not None and self.basis == "curve":
+            raise SettingError("a start was given", "none: the ends of a curve have one each", "leave it out")
+        key_follow, key_basis = jax.random.split(key)
+        is_network = _is_network(target)
+        rank = 2 if self.basis == "curve" else min(self.rank, int(is_network.sum()))
+        num_ends = 2 if self.basis == "curve" else 1
+        snapshots = self.trajectory.follow(key_follow, target, start, run, num_ends, final_when_late=True)
+        if self.basis == "curve":
+            ends = snapshots.mean(1)  # (end, size)
+            points = np.asarray(bend(key_basis, ends[0], ends[1], target, run.stage("curve")).points)
+            centre, columns = points.mean(0), (points[[0, -1]] - points[1]).T
+        else:
+            centre = snapshots[0].mean(0)
+            columns = (snapshots[0] - centre).T
+            if self.basis == "random":
+                columns = np.asarray(jax.random.normal(key_basis, (len(centre), rank)))
+        columns = np.where(is_network[:, None], columns, 0.0)
+        directions = np.linalg.svd(columns, full_matrices=False)[0][:, :rank]
+        return jnp.asarray(centre, jnp.float32), jnp.asarray(directions, jnp.float32)
+
+
+def scaled(target: Target, centre: jax.Array, directions: jax.Array) -> jax.Array:
+    """Directions along which the density at the centre has unit curvature, and no less than the prior has.
+
+    With H its Hessian in the subspace and A the prior's precision there (in units of the prior), H v = a A v is
+    solved, and v is scaled by 1 / sqrt(max(a, 1)).
+    """
+    hessian = np.asarray(_hessian(target.without_data())(centre, directions, target.data), np.float64)
+    units = jax.tree.map(lambda unit, leaf: jnp.full(leaf.shape, unit), target.units, target.structs)
+    in_units = np.asarray(directions, np.float64) / np.asarray(tree.ravel(units))[:, None]
+    root = np.linalg.inv(np.linalg.cholesky(in_units.T @ in_units / target.temperature)).T  # A^-1 = root root^T
+    ratios, vectors = np.linalg.eigh(root.T @ hessian @ root)
+    scale = root @ vectors / np.sqrt(np.maximum(ratios, 1.0))
+    return directions @ jnp.asarray(scale, jnp.float32)
+
+
+@lru_cache(maxsize=64)
+def _hessian(target: Target) -> Any:
+    unravel = tree.unraveller(target.structs)
+
+    def hessian(centre: jax.Array, directions: jax.Array, data: Any) -> jax.Array:
+        def negative_log_density(z: jax.Array) -> jax.Array:
+            return -target.log_density(unravel(centre + directions @ z), data)
+
+        return jax.hessian(negative_log_density)(jnp.zeros(directions.shape[1]))
+
+    return jax.jit(hessian)
+
+
+def _is_network(target: Target) -> np.ndarray:
+    """Which of the flat parameters are the network's: (size,)."""
+    flags = {name: jax.tree.map(lambda leaf: np.zeros(leaf.shape, bool), part) for name, part in target.structs.items()}
+    flags["network"] = jax.tree.map(np.logical_not, flags["network"])
+    return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(flags)])
+
+
+def _pair(target: Target) -> Any:
+    """Its data, or what gives its shapes."""
+    if target.data is not None:
+        return target.data
+    return None if target.blank_input is None else (target.blank_input, None)

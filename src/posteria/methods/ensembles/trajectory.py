@@ -1,0 +1,164 @@
+"""Weights along stochastic gradient descent whose step stays large: what SWAG, FGE and subspaces are made of."""
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from posteria import tree
+from posteria.curvature.stiffness import energy, largest_curvature
+from posteria.data.batches import batch_indices, batch_of, num_steps_per_epoch, take
+from posteria.engine.loop import Kernel, Run
+from posteria.errors import SettingError
+from posteria.methods.points.map import MAP
+from posteria.models.target import Target, check_starts
+
+SCHEDULES = ("constant", "cyclical")
+# of 1 / the largest curvature, a constant step and the top of a cycle: a mini-batch's curvature may be a few times more
+STABLE_SHARE = {"constant": 0.2, "cyclical": 1.0}
+LOWEST = 0.01  # a cyclical step's least, as a share of its greatest (Garipov et al. 2018: 0.0005 of 0.05)
+TRAINING_SHARE = 0.7  # of max_seconds that training may use
+CURVATURE_ROWS = 4096  # at most, that the curvature is measured on
+
+
+class Settings(NamedTuple):
+    """How a trajectory is followed after training."""
+
+    num_snapshots: int
+    epochs_per_snapshot: int
+    batch_size: int
+    learning_rate: float | None
+    momentum: float
+    schedule: str
+
+
+class Trajectory(NamedTuple):
+    snapshots: np.ndarray  # (start, snapshot, size), flat
+    log_density: np.ndarray  # (start, snapshot), the mean over the steps that led there
+
+
+def check_settings(method: Any) -> None:
+    """The settings that methods along a trajectory share are in range."""
+    for name in ("num_snapshots", "num_members", "epochs_per_snapshot", "cycle_epochs", "batch_size", "rank"):
+        value = getattr(method, name, 1)
+        if not isinstance(value, int | np.integer) or value < 1:
+            raise SettingError(f"{name} is {value!r}", "a whole number of at least 1", "leave it out for the default")
+    if method.learning_rate is not None and not 0.0 < method.learning_rate < float("inf"):
+        raise SettingError(f"learning_rate is {method.learning_rate}", "a positive number", "None has it chosen")
+    if not 0.0 <= method.momentum < 1.0:
+        raise SettingError(f"momentum is {method.momentum}", "a number in [0, 1)", "0.9 is usual")
+    if method.pretraining is not None and not isinstance(method.pretraining, MAP):
+        raise SettingError(f"pretraining is {method.pretraining!r}", "po.MAP(...), or None", "None goes from the start")
+
+
+def follow(
+    key: jax.Array,
+    target: Target,
+    start: Any,
+    run: Run,
+    size: int,
+    pretraining: MAP | None,
+    settings: Settings,
+    final_when_late: bool = False,
+) -> Trajectory:
+    """Train from `size` starts, then go on by SGD with momentum and keep the weights every so many epochs.
+
+    The step, where it is not given, is a share of 1 / the largest curvature where training ended: of what keeps
+    descent stable. `final_when_late` as in `Run.loop`.
+    """
+    target.check_proper()
+    key_start, key_train, key_curvature, key_follow = jax.random.split(key, 4)
+    if start is None:
+        starts, note = target.several_inits(key_start, size)
+        run.note(note)
+    else:
+        starts = target.as_starts(start, size)
+    if pretraining is not None:
+        training = run.stage("training", share=TRAINING_SHARE)
+        starts = pretraining.climb(key_train, target, starts, training, final_when_late=True).params
+    check_starts(target, starts)
+
+    batch_size = min(settings.batch_size, target.num_data)
+    steps_per_epoch = num_steps_per_epoch(target.num_data, batch_size) if batch_size else 1
+    thinning = settings.epochs_per_snapshot * steps_per_epoch
+    learning_rates = [
+        settings.learning_rate or suggested_step(target, tree.index(starts, i), settings.schedule, key_one)
+        for i, key_one in enumerate(jax.random.split(key_curvature, size))
+    ]
+    period = thinning if settings.schedule == "cyclical" else None
+    trace = run.stage("snapshots").loop(
+        descent(target.without_data(), settings.momentum, period, batch_size),
+        key_follow,
+        (starts, jnp.asarray(learning_rates)),
+        target.data,
+        num_steps=settings.num_snapshots * thinning,
+        thinning=thinning,
+        keep=_flat_weights,
+        final_when_late=final_when_late,
+    )
+    return Trajectory(np.asarray(trace.kept), trace.info.log_density)
+
+
+def suggested_step(target: Target, params: tree.Params, schedule: str, key: jax.Array) -> jax.Array:
+    """A share of the largest step at which full-batch descent is stable. LeCun, Simard & Pearlmutter 1993."""
+    data = target.data
+    if target.num_data > CURVATURE_ROWS:
+        data = take(data, batch_indices(key, 0, target.num_data, CURVATURE_ROWS))
+    return STABLE_SHARE[schedule] / jnp.abs(largest_curvature(energy, target, params, data, key))
+
+
+class Descent(NamedTuple):
+    params: tree.Params
+    velocity: tree.Params
+    learning_rate: jax.Array
+    batch_key: jax.Array
+    step_number: jax.Array
+
+
+class Info(NamedTuple):
+    log_density: jax.Array
+    num_gradients: jax.Array
+    learning_rate: jax.Array
+
+
+@lru_cache(maxsize=64)
+def descent(target: Target, momentum: float, period: int | None, batch_size: int) -> Kernel:
+    """SGD with momentum on the negative log density a datum; `period`: steps in a cycle of the step size."""
+    share = cyclical_share(period) if period else (lambda step_number: 1.0)
+
+    def init(key: jax.Array, start: tuple[tree.Params, jax.Array], data: Any) -> Descent:
+        params, learning_rate = start
+        still = jax.tree.map(jnp.zeros_like, params)
+        return Descent(params, still, learning_rate, jax.random.key_data(key), jnp.asarray(0))
+
+    def step(key: jax.Array, state: Descent, data: Any) -> tuple[Descent, Info]:
+        del key  # batches follow the chain's own key and the step's number
+        batch = batch_of(data, state.batch_key, state.step_number, target.num_data, batch_size)
+        value, gradient = jax.value_and_grad(lambda params: energy(target, params, batch))(state.params)
+        velocity = jax.tree.map(lambda v, g: momentum * v + g, state.velocity, gradient)
+        learning_rate = state.learning_rate * share(state.step_number)
+        params = jax.tree.map(lambda p, v: p - (learning_rate * v).astype(p.dtype), state.params, velocity)
+        state = state._replace(params=params, velocity=velocity, step_number=state.step_number + 1)
+        return state, Info(-value * max(target.num_data, 1), jnp.asarray(1), learning_rate)
+
+    return Kernel(init, step)
+
+
+def cyclical_share(period: int) -> Callable[[jax.Array], jax.Array]:
+    """Of the greatest step: up from the lowest to 1 and down again in a straight line, lowest at a cycle's end.
+
+    Garipov et al. 2018, whose cycles begin at the top: these are half a cycle later, so that a snapshot ends a cycle.
+    """
+
+    def share(step_number: jax.Array) -> jax.Array:
+        position = (step_number % period + 1) / period  # (0, 1]
+        return LOWEST + (1.0 - LOWEST) * (1.0 - jnp.abs(2.0 * position - 1.0))
+
+    return share
+
+
+def _flat_weights(state: Descent) -> jax.Array:
+    return tree.ravel(state.params)

@@ -1,0 +1,1 @@
+"""Gaussians fitted to the posterior: around its mode, or by matching moments."""

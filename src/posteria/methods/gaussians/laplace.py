@@ -1,0 +1,235 @@
+"""Laplace's approximation: a Gaussian at the mode with the curvature of the log posterior there."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from posteria import tree
+from posteria.curvature.jacobian import factored, subset_paths
+from posteria.curvature.measure import (
+    CURVATURES,
+    STRUCTURES,
+    Estimate,
+    Settings,
+    blocks,
+    check_fits,
+    check_likelihood,
+    choose_structure,
+    estimate,
+    measure,
+)
+from posteria.curvature.precision import Precision
+from posteria.engine.loop import Run
+from posteria.errors import SettingError
+from posteria.methods.points.map import MAP
+from posteria.methods.points.tuning import fit_own, prior_precision
+from posteria.models.model import Model
+from posteria.models.target import Target
+from posteria.posteriors.linearised import PREDICTIVES, LaplacePosterior
+
+FULL_BATCH = 1000  # data up to which the default ascent takes them all at once
+BATCH_SIZE = 128  # beyond: mini-batches, whose noise finds modes that predict better than full batches' do
+ROWS_SEEN, MAX_EPOCHS = 2_000_000, 300  # over all epochs; epochs at most
+NEWTON_STEPS, NUM_LENGTHS = 3, 4  # at most, with the whole matrix; lengths of a step that are tried
+LEAST_GAIN = 1e-3  # nats of log density for which a step is taken
+LIKELIHOOD_ROWS = 4096  # data whose log likelihood is computed at once
+
+
+@dataclass(frozen=True)
+class Laplace:
+    """A Gaussian at the mode, in seconds: the quick default, and uncertainty for a network that is already trained.
+
+    N(mode, T (H + prior precision)^-1), where H is the generalised Gauss-Newton matrix (`curvature="ggn"`) or the
+    Fisher information from `num_labels` drawn labels a datum ("fisher": for many classes). `structure` of H: "full",
+    "kron" (Kronecker-factored), "diagonal" or "lowrank" (the `rank` leading directions); "auto" is full for small
+    networks (exact for linear ones) and kron beyond. `subset` are the weights that vary: "all", "last" (layer), or
+    patterns of paths.
+
+    The mode is found by `map` (by default full batches on small data, mini-batches on large; noise by the evidence
+    where there are more rows than weights).
+    Weights that are given, as `start` or in a trained network, are taken as the mode as they are; only the
+    likelihood's own parameters are then fitted. These are Gaussian too, independent of the weights.
+    """
+
+    structure: str = "auto"
+    subset: str | tuple[str, ...] = "all"
+    curvature: str = "ggn"
+    predictive: str = "linearised"
+    map: MAP | None = None
+    rank: int = 100
+    num_labels: int = 1
+
+    fidelity: ClassVar[str] = "exact"
+    paper: ClassVar[str] = "MacKay 1992; Daxberger et al. 2021"
+
+    def __post_init__(self) -> None:
+        choices = {"structure": ("auto", *STRUCTURES), "curvature": CURVATURES, "predictive": PREDICTIVES}
+        for name, known in choices.items():
+            if getattr(self, name) not in known:
+                raise SettingError(f"{name} is {getattr(self, name)!r}", f"one of {known}", "leave it out")
+        for name in ("rank", "num_labels"):
+            value = getattr(self, name)
+            if not isinstance(value, int | np.integer) or value < 1:
+                raise SettingError(f"{name} is {value!r}", "a whole number of at least 1", "leave it out")
+        if self.map is not None and not isinstance(self.map, MAP):
+            raise SettingError(f"map is {self.map!r}", "a po.MAP(...)", "leave it out for the default")
+        if not isinstance(self.subset, str):
+            object.__setattr__(self, "subset", tuple(self.subset))
+
+    def fit(self, key: jax.Array, target: Target, start: Any, run: Run) -> LaplacePosterior:
+        key_mode, key_measure = jax.random.split(key)
+        settings = self._settings(target)
+        check_likelihood(target, settings)
+        if self.predictive == "probit" and target.model.likelihood.kind != "class":
+            raise SettingError('predictive is "probit"', "a likelihood of classes for it", 'take "linearised"')
+        check_fits(target, settings)
+        is_given = start is not None or target.model.network.trained
+        target, params = self._mode(key_mode, target, settings, start, run)
+        precision = _measured(target, params, settings, key_measure)
+        for _ in range(0 if is_given else NEWTON_STEPS):
+            stepped = _stepped(target, params, precision, settings)
+            if stepped is None:
+                break
+            params = stepped
+            precision = _measured(target, params, settings, key_measure)
+        own, note = _own_factor(target, params)
+        run.note(note)
+        return LaplacePosterior(
+            target,
+            tree.ravel(params),
+            precision,
+            own,
+            paths=settings.paths,
+            predictive=self.predictive,
+            log_joint=_log_joint(target, params, settings.paths),
+        )
+
+    def estimate(self, model: Model, data: Any) -> Estimate:
+        """Memory and time of the curvature, from shapes alone; the fit refuses what this machine cannot hold."""
+        target = Target(model, data)
+        return estimate(target, self._settings(target))
+
+    def _settings(self, target: Target) -> Settings:
+        paths = subset_paths(target, self.subset)
+        structure = choose_structure(target, paths) if self.structure == "auto" else self.structure
+        return Settings(structure, paths, self.curvature, self.num_labels, self.rank)
+
+    def _mode(
+        self, key: jax.Array, target: Target, settings: Settings, start: Any, run: Run
+    ) -> tuple[Target, tree.Params]:
+        if start is None and not target.model.network.trained:
+            climbed = (self.map or default_map(target)).fit(key, target, None, run)
+            with_prior = Target(climbed.model, target.data) if climbed.model != target.model else target
+            return with_prior, tree.index(climbed.stored.params, (0, 0))
+        params = target.init(key) if start is None else tree.index(target.as_starts(start, 1), 0)
+        if jax.tree.leaves(params["likelihood"]) and target.data is not None:
+            params = fit_own(target, params, settings, key)
+        return target, jax.tree.map(jnp.asarray, params)
+
+
+def _measured(target: Target, params: tree.Params, settings: Settings, key: jax.Array) -> Precision:
+    prior = prior_precision(target, params)[factored(target.without_data(), settings.paths).order]
+    return measure(target, params, target.data, settings, prior, key)
+
+
+def _stepped(target: Target, params: tree.Params, precision: Precision, settings: Settings) -> tree.Params | None:
+    """A Gauss-Newton step closer to the mode, where the whole matrix is at hand; None where it gains nothing."""
+    if settings.structure != "full":
+        return None
+    step = _compiled_step(target.without_data(), settings.paths)
+    stepped, gain = step(params, precision.factor, target.data)  # type: ignore[attr-defined]
+    return stepped if gain > LEAST_GAIN else None
+
+
+@lru_cache(maxsize=64)
+def _compiled_step(target: Target, paths: tuple[str, ...]) -> Any:
+    order, unravel = factored(target, paths).order, tree.unraveller(target.structs)
+
+    @jax.jit
+    def step(params: tree.Params, factor: jax.Array, data: Any) -> tuple[tree.Params, jax.Array]:
+        flat = tree.ravel(params)
+        value, gradient = jax.value_and_grad(lambda flat: target.log_density(unravel(flat), data))(flat)
+        move = target.temperature * factor @ (factor.T @ gradient[order])
+        lengths = 0.5 ** jnp.arange(NUM_LENGTHS)  # the longest first
+        tries = jax.lax.map(lambda length: flat.at[order].add(length * move), lengths)
+        values = jax.lax.map(lambda flat: target.log_density(unravel(flat), data), tries)
+        best = jnp.argmax(jnp.where(jnp.isfinite(values), values, -jnp.inf))
+        return unravel(tries[best]), values[best] - value
+
+    return step
+
+
+def default_map(target: Target) -> MAP:
+    """Full batches on small data; on large ones as many epochs as make two million rows.
+
+    Noise is set by the evidence where there are more rows than weights, else it is at the joint mode: the evidence
+    would then ask for more than there is, and intervals would cover too much.
+    """
+    has_noise = bool(jax.tree.leaves(target.structs["likelihood"]))
+    is_determined = tree.size(target.structs["network"]) < target.num_data
+    tune = "noise" if has_noise and is_determined and target.temperature == 1.0 else None
+    if target.num_data <= FULL_BATCH:
+        return MAP(tune=tune)
+    num_epochs = int(np.clip(ROWS_SEEN // target.num_data, 20, MAX_EPOCHS))
+    return MAP(num_epochs=num_epochs, batch_size=BATCH_SIZE, tune=tune, every=max(1, num_epochs // 10))
+
+
+def _own_factor(target: Target, params: tree.Params) -> tuple[np.ndarray, str]:
+    """A factor of the covariance of the likelihood's own parameters, weights given; 0 where they are no maximum."""
+    k = tree.size(params["likelihood"])
+    if k == 0:
+        return np.zeros((0, 0)), ""
+    hessian = -np.asarray(_compiled_own_hessian(target.without_data())(params["likelihood"], params, None), np.float64)
+    for batch, counts in _batches(target):
+        hessian -= np.asarray(
+            _compiled_own_hessian(target.without_data())(params["likelihood"], params, (batch, counts))
+        )
+    if np.linalg.eigvalsh(hessian).min() <= 0:
+        return np.zeros((k, k)), "the likelihood's own parameters are held at their value: they are at no maximum"
+    return np.linalg.cholesky(np.linalg.inv(hessian)), ""
+
+
+@lru_cache(maxsize=64)
+def _compiled_own_hessian(target: Target) -> Any:
+    unravel = tree.unraveller(target.structs["likelihood"])
+
+    def value(flat: jax.Array, params: tree.Params, part: Any) -> jax.Array:
+        own = unravel(flat)
+        if part is None:
+            return target.model.likelihood.log_prior(own)
+        batch, counts = part
+        return (counts * target.log_likelihood({**params, "likelihood": own}, batch)).sum()
+
+    return jax.jit(lambda own, params, part: jax.hessian(value)(tree.ravel(own), params, part))
+
+
+def _log_joint(target: Target, params: tree.Params, paths: tuple[str, ...]) -> float:
+    """log p(data, the parameters that vary)."""
+    total = float(_compiled_log_prior(target.without_data(), paths)(params))
+    add = _compiled_log_likelihood(target.without_data())
+    return total + sum(float(add(params, batch, counts)) for batch, counts in _batches(target))
+
+
+def _batches(target: Target) -> Any:
+    if target.data is None:
+        return ()
+    return blocks(target.data, target.num_data, min(LIKELIHOOD_ROWS, target.num_data))
+
+
+@lru_cache(maxsize=64)
+def _compiled_log_likelihood(target: Target) -> Any:
+    return jax.jit(lambda params, batch, counts: (counts * target.log_likelihood(params, batch)).sum())
+
+
+@lru_cache(maxsize=64)
+def _compiled_log_prior(target: Target, paths: tuple[str, ...]) -> Any:
+    def log_prior(params: tree.Params) -> jax.Array:
+        pairs = zip(jax.tree.leaves(params["network"]), target.leaves)
+        own = target.model.likelihood.log_prior(params["likelihood"])
+        return sum((target.model.prior.log_prob(value, leaf) for value, leaf in pairs if leaf.path in paths), start=own)
+
+    return jax.jit(log_prior)

@@ -1,0 +1,1 @@
+"""One setting of the weights: the mode."""

@@ -1,0 +1,212 @@
+"""The mode of the posterior, by gradient ascent on the log density."""
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from posteria import tree
+from posteria.data.arrays import rows
+from posteria.data.batches import batch_of
+from posteria.engine.loop import Kernel, Run
+from posteria.errors import SettingError
+from posteria.models.target import Target, check_starts, log_densities
+from posteria.posteriors.draws import Draws, DrawsPosterior
+
+
+@dataclass(frozen=True)
+class MAP:
+    """Maximise log p(w | data): what training with weight decay does.
+
+    `batch_size=None` is the full batch. `optimizer` is any Optax transformation of the network's own tree; by default
+    Adam with a cosine decay from `learning_rate` to 0. With `validation` a share of the rows is held out, the best
+    parameters by their likelihood are kept, and training stops after `patience` epochs without a better one.
+
+    `tune` sets what the evidence can set, each `every` epochs of the first half: "noise" the likelihood's own
+    parameters, "evidence" also one scale of the prior, "layers" also one for each leaf. The posterior's model then has
+    the tuned prior.
+    """
+
+    num_epochs: int = 1000
+    batch_size: int | None = None
+    learning_rate: float = 0.01
+    optimizer: Any = None
+    validation: float = 0.0
+    patience: int = 50
+    tune: str | None = None
+    every: int = 100
+
+    fidelity: ClassVar[str] = "point"
+
+    def __post_init__(self) -> None:
+        for name in ("num_epochs", "batch_size", "patience", "every"):
+            value = getattr(self, name)
+            if value is not None and not (isinstance(value, int | np.integer) and value > 0):
+                raise SettingError(f"{name} is {value!r}", "a positive whole number", "leave it out for the default")
+        if not self.learning_rate > 0:
+            raise SettingError(f"learning_rate is {self.learning_rate}", "a positive number", "0.01 is the default")
+        if not 0.0 <= self.validation < 1.0:
+            raise SettingError(f"validation is {self.validation}", "a share in [0, 1)", "0.1 holds out a tenth")
+        if self.tune not in (None, "noise", "evidence", "layers"):
+            raise SettingError(f"tune is {self.tune!r}", '"noise", "evidence", "layers" or None', "leave it out")
+        if self.tune and self.validation:
+            raise SettingError("tune and validation", "one of them", "the evidence needs no rows held out")
+
+    def fit(self, key: jax.Array, target: Target, start: Any, run: Run) -> DrawsPosterior:
+        return self.fit_members(key, target, start, run, 1)
+
+    def fit_members(self, key: jax.Array, target: Target, start: Any, run: Run, size: int) -> DrawsPosterior:
+        """`size` modes from as many starts, as chains of one draw."""
+        key_start, key_climb = jax.random.split(key)
+        if start is None:
+            starts, note = target.several_inits(key_start, size)
+            run.note(note)
+        else:
+            starts = target.as_starts(start, size)
+        if self.tune and target.data is not None:
+            return self._fit_tuned(key_climb, target, starts, run, size)
+        climbed = self.climb(key_climb, target, starts, run)
+        flat = jax.vmap(tree.ravel)(climbed.params)[:, None]  # (member, 1, size)
+        return DrawsPosterior(target, Draws(target.structs, flat, {"log_density": climbed.log_density[:, None]}))
+
+    def _fit_tuned(self, key: jax.Array, target: Target, starts: tree.Params, run: Run, size: int) -> Any:
+        """Each member by itself: each has a prior of its own."""
+        from posteria.methods.points.tuning import climb_tuned
+        from posteria.posteriors.mixture import MixturePosterior
+
+        if target.temperature != 1.0:
+            raise SettingError(
+                f"tune is {self.tune!r} at temperature {target.temperature}",
+                "temperature 1: there is no evidence at another",
+                "leave tune out, and choose T by held-out data",
+            )
+        members: list[Any] = []
+        for i, key_member in enumerate(jax.random.split(key, size)):
+            stage = run if size == 1 else run.stage(f"member {i + 1}", share=1 / (size - i))
+            tuned, climbed = climb_tuned(self, key_member, target, tree.index(starts, i), stage)
+            flat = jax.vmap(tree.ravel)(climbed.params)[:, None]
+            members.append(
+                DrawsPosterior(tuned, Draws(tuned.structs, flat, {"log_density": climbed.log_density[:, None]}))
+            )
+        return members[0] if size == 1 else MixturePosterior(target, members)
+
+    def climb(
+        self, key: jax.Array, target: Target, starts: tree.Params, run: Run, final_when_late: bool = False
+    ) -> "Climbed":
+        """Ascend from every start (leading axis); `final_when_late` as in `Run.loop`."""
+        target.check_proper()
+        key_split, key_loop = jax.random.split(key)
+        held_out = None
+        if self.validation and target.data is not None:
+            target, held_out = _hold_out(key_split, target, self.validation)
+        batch_size = min(self.batch_size or target.num_data, target.num_data)
+        check_starts(target, starts, num_rows=batch_size)
+        steps_per_epoch = math.ceil(target.num_data / batch_size) if batch_size else 1
+        kernel = ascent(
+            target.without_data(),
+            self.optimizer,
+            self.learning_rate,
+            self.num_epochs,
+            steps_per_epoch,
+            batch_size,
+            self.patience,
+        )
+        trace = run.loop(
+            kernel,
+            key_loop,
+            starts,
+            (target.data, held_out),
+            num_steps=self.num_epochs * steps_per_epoch,
+            is_over=lambda info: bool(np.all(info.is_stopped)),
+            final_when_late=final_when_late,
+        )
+        if held_out is None:
+            return Climbed(jax.tree.map(jnp.asarray, trace.state.params), trace.info.log_density[:, -1])
+        best = jax.tree.map(jnp.asarray, trace.state.best)
+        return Climbed(best, log_densities(target, best, num_rows=batch_size))
+
+
+class Climbed(NamedTuple):
+    params: tree.Params  # with a leading axis of starts
+    log_density: np.ndarray  # (start,), of a batch
+
+
+class Ascent(NamedTuple):
+    params: tree.Params
+    optimizer: Any
+    batch_key: jax.Array
+    step_number: jax.Array
+    best: Any
+    best_score: jax.Array
+    stale_epochs: jax.Array
+
+
+class Info(NamedTuple):
+    log_density: jax.Array
+    num_gradients: jax.Array
+    is_stopped: jax.Array
+
+
+@lru_cache(maxsize=64)
+def ascent(
+    target: Target,
+    optimizer: Any,
+    learning_rate: float,
+    num_epochs: int,
+    steps_per_epoch: int,
+    batch_size: int,
+    patience: int,
+) -> Kernel:
+    import optax
+
+    if optimizer is None:
+        optimizer = optax.adam(optax.cosine_decay_schedule(learning_rate, num_epochs * steps_per_epoch))
+
+    def init(key: jax.Array, start: tree.Params, data: Any) -> Ascent:
+        zero, no_score = jnp.asarray(0), jnp.asarray(-jnp.inf)
+        return Ascent(start, optimizer.init(start), jax.random.key_data(key), zero, start, no_score, zero)
+
+    def negative_log_density(params: tree.Params, batch: Any) -> jax.Array:
+        """Per datum, so that a learning rate means the same for any amount of data."""
+        return -target.log_density(params, batch) / max(target.num_data, 1)
+
+    def ascend(state: Ascent, data: Any) -> tuple[Ascent, Info]:
+        train, held_out = data
+        batch = batch_of(train, state.batch_key, state.step_number, target.num_data, batch_size)
+        value, gradient = jax.value_and_grad(negative_log_density)(state.params, batch)
+        updates, optimizer_state = optimizer.update(gradient, state.optimizer, state.params)
+        params = optax.apply_updates(state.params, updates)
+        step_number = state.step_number + 1
+        state = state._replace(params=params, optimizer=optimizer_state, step_number=step_number)
+        if held_out is not None:
+            state = jax.lax.cond(step_number % steps_per_epoch == 0, lambda s: judge(s, held_out), lambda s: s, state)
+        return state, Info(-value * max(target.num_data, 1), jnp.asarray(1), jnp.asarray(False))
+
+    def judge(state: Ascent, held_out: Any) -> Ascent:
+        score = target.log_likelihood(state.params, held_out).mean()
+        is_better = score > state.best_score
+        best = jax.tree.map(lambda new, old: jnp.where(is_better, new, old), state.params, state.best)
+        stale = jnp.where(is_better, 0, state.stale_epochs + 1)
+        return state._replace(best=best, best_score=jnp.maximum(score, state.best_score), stale_epochs=stale)
+
+    def step(key: jax.Array, state: Ascent, data: Any) -> tuple[Ascent, Info]:
+        del key  # batches follow the chain's own key and the step's number
+        _, held_out = data
+        if held_out is None:
+            return ascend(state, data)
+        # a stopped chain stands still, so that the loop may end it whenever it next looks
+        idle = Info(state.best_score * target.num_data, jnp.asarray(0), jnp.asarray(True))
+        return jax.lax.cond(state.stale_epochs >= patience, lambda s: (s, idle), lambda s: ascend(s, data), state)
+
+    return Kernel(init, step)
+
+
+def _hold_out(key: jax.Array, target: Target, share: float) -> tuple[Target, Any]:
+    num_held = max(1, round(share * target.num_data))
+    order = np.asarray(jax.random.permutation(key, target.num_data))
+    train, held_out = (rows(target.data, part) for part in (order[num_held:], order[:num_held]))
+    return Target(target.model, train), held_out

@@ -1,0 +1,135 @@
+"""All methods by name. Built-in ones are listed as import paths, so that looking at the list imports none of them."""
+
+import dataclasses
+import re
+from difflib import get_close_matches
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any, Protocol, runtime_checkable
+
+from posteria.errors import SettingError
+from posteria.methods.shelf import SHELF
+
+ENTRY_POINTS = "posteria.methods"
+
+# names of the literature for settings of these: name -> (method, its own methods by name)
+ALIASES: dict[str, tuple[str, dict[str, str]]] = {"multiswag": ("ensemble", {"method": "swag"})}
+FIDELITIES = ("exact", "family-optimum", "asymptotic", "procedure", "point")
+
+_registered: dict[str, type] = {}
+
+
+@runtime_checkable
+class Method(Protocol):
+    """A frozen dataclass of hyper-parameters, with the fidelity that the laws hold it to."""
+
+    fidelity: str
+
+    def fit(self, key: Any, target: Any, start: Any, run: Any) -> Any:
+        """The posterior of `target`, from `start` (weights, or None); `run` has the loop's services."""
+
+
+def register(method: type) -> type:
+    """Make your own method known under its name in kebab case; usable as a decorator."""
+    fidelity = getattr(method, "fidelity", None)
+    if not (isinstance(method, type) and dataclasses.is_dataclass(method) and callable(getattr(method, "fit", None))):
+        raise SettingError(
+            f"{method!r} is not a method", "a frozen dataclass with a fit", "see posteria.methods.registry.Method"
+        )
+    if fidelity not in FIDELITIES:
+        raise SettingError(
+            f"{method.__name__}.fidelity is {fidelity!r}", f"one of {FIDELITIES}", "say what its draws promise"
+        )
+    name = kebab(method.__name__)
+    if name in SHELF or name in ALIASES or _registered.get(name, method).__qualname__ != method.__qualname__:
+        raise SettingError(f"the name {name!r} is taken", "a name of its own", "rename the class")
+    _registered[name] = method
+    return method
+
+
+def names() -> list[str]:
+    """Of all methods: built in, registered, and from the entry points of installed packages."""
+    return list(dict.fromkeys([*SHELF, *_registered, *(point.name for point in entry_points(group=ENTRY_POINTS))]))
+
+
+def get(name: str) -> type:
+    """The class of a method by its name in kebab case; your own, not registered, as "mypkg.methods:Mine"."""
+    if name in SHELF:
+        module, attribute = SHELF[name].split(":")
+        return getattr(import_module(module), attribute)
+    if name in _registered:
+        return _registered[name]
+    for point in entry_points(group=ENTRY_POINTS, name=name):
+        return point.load()
+    if ":" in name:
+        return _imported(name)
+    near = get_close_matches(name, names(), n=1)
+    fix = f"did you mean {near[0]!r}?" if near else "`posteria methods` lists them"
+    raise SettingError(f"there is no method {name!r}", f"one of {names()}", fix)
+
+
+def _imported(name: str) -> type:
+    module, _, attribute = name.partition(":")
+    try:
+        method = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise SettingError(
+            f"there is no method {name!r} ({error})", "module:Class", "run where it can be imported"
+        ) from error
+    return register(method)
+
+
+def as_method(method: Any) -> Any:
+    """A method from an object, a class or a name."""
+    if isinstance(method, str) and method in ALIASES:
+        name, inner = ALIASES[method]
+        return get(name)(**{setting: get(each)() for setting, each in inner.items()})
+    if isinstance(method, str):
+        return get(method)()
+    if isinstance(method, type):
+        return method()
+    if not (callable(getattr(method, "fit", None)) and dataclasses.is_dataclass(method)):
+        raise SettingError(f"method is {method!r}", "a method such as po.HMC(), or its name", "see po.methods()")
+    return method
+
+
+def kebab(class_name: str) -> str:
+    """ "MetropolisHastings" -> "metropolis-hastings", "HMC" -> "hmc", "MCDropout" -> "mc-dropout"."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", class_name).lower()
+
+
+# ---- methods as JSON
+
+UNWRITABLE = "passed again"
+
+
+def to_json(method: Any) -> dict:
+    """Name and settings; what cannot be written down is marked, and must be passed again on resuming."""
+    settings = {field.name: _value_to_json(getattr(method, field.name)) for field in dataclasses.fields(method)}
+    return {"name": kebab(type(method).__name__), "settings": settings}
+
+
+def from_json(stored: dict) -> Any:
+    """The method again; raises where a setting could not be written down."""
+    settings = {name: _value_from_json(stored["name"], name, value) for name, value in stored["settings"].items()}
+    return get(stored["name"])(**settings)
+
+
+def _value_to_json(value: Any) -> Any:
+    if hasattr(value, "dtype") and getattr(value, "ndim", 1) == 0:  # a scalar of NumPy's
+        value = value.item()
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if dataclasses.is_dataclass(value) and hasattr(value, "fit"):
+        return to_json(value)
+    return {UNWRITABLE: type(value).__name__}
+
+
+def _value_from_json(method: str, name: str, value: Any) -> Any:
+    if isinstance(value, dict) and UNWRITABLE in value:
+        raise SettingError(
+            f"{method}'s {name} ({value[UNWRITABLE]}) could not be written down",
+            "that setting",
+            "pass method= with it again",
+        )
+    return from_json(value) if isinstance(value, dict) else value

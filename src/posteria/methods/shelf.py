@@ -1,0 +1,36 @@
+"""Every built-in method: its name in the command line, and where it lives. `po.<Class>` follows from this list."""
+
+SHELF = {
+    # points
+    "map": "posteria.methods.points.map:MAP",
+    # ensembles
+    "ensemble": "posteria.methods.ensembles.ensemble:Ensemble",
+    "swag": "posteria.methods.ensembles.swag:SWAG",
+    "fast-geometric-ensemble": "posteria.methods.ensembles.fast_geometric_ensemble:FastGeometricEnsemble",
+    "subspace": "posteria.methods.ensembles.subspace:Subspace",
+    "svgd": "posteria.methods.ensembles.svgd:SVGD",
+    # chains
+    "metropolis-hastings": "posteria.methods.chains.metropolis:MetropolisHastings",
+    "hmc": "posteria.methods.chains.hmc:HMC",
+    "nuts": "posteria.methods.chains.nuts:NUTS",
+    "elliptical-slice": "posteria.methods.chains.elliptical_slice:EllipticalSlice",
+    "mclmc": "posteria.methods.chains.mclmc:MCLMC",
+    "adjusted-mclmc": "posteria.methods.chains.mclmc:AdjustedMCLMC",
+    "parallel-tempering": "posteria.methods.chains.parallel_tempering:ParallelTempering",
+    # stochastic
+    "sgld": "posteria.methods.stochastic.sgld:SGLD",
+    "sghmc": "posteria.methods.stochastic.sghmc:SGHMC",
+    "sgnht": "posteria.methods.stochastic.sgnht:SGNHT",
+    # gaussians
+    "expectation-propagation": "posteria.methods.gaussians.expectation_propagation:ExpectationPropagation",
+    "laplace": "posteria.methods.gaussians.laplace:Laplace",
+    # variational
+    "mean-field": "posteria.methods.variational.mean_field:MeanField",
+    "variational-online-newton": "posteria.methods.variational.variational_online_newton:VariationalOnlineNewton",
+    # dropout
+    "mc-dropout": "posteria.methods.dropout.fixed_rate:MCDropout",
+    "gaussian-dropout": "posteria.methods.dropout.fixed_rate:GaussianDropout",
+    "variational-dropout": "posteria.methods.dropout.variational_dropout:VariationalDropout",
+    "sparse-variational-dropout": "posteria.methods.dropout.sparse_variational_dropout:SparseVariationalDropout",
+    "concrete-dropout": "posteria.methods.dropout.concrete_dropout:ConcreteDropout",
+}

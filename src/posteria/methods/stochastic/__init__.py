@@ -1,0 +1,1 @@
+"""Markov chains by mini-batches."""

@@ -1,0 +1,321 @@
+"""What SGLD, SGHMC and SGNHT share: gradients of mini-batches, step sizes, preconditioners, chains.
+
+Each of the three is a transformation in the manner of Optax: a gradient, a vector of unit noise and a step size in, a
+displacement out. The kernel here gives it estimates of the gradient of the tempered log density in units of the prior
+and draws all noise of a step as one flat vector.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from posteria.curvature.stiffness import stiffness
+from posteria.data.batches import batch_indices, batch_of, num_steps_per_epoch, take
+from posteria.engine.loop import Kernel, Run
+from posteria.errors import SettingError
+from posteria.methods.chains.warmup import WARMUP_SHARE, check_chain_settings
+from posteria.methods.starts import find_starts
+from posteria.methods.stochastic.schedules import SCHEDULES, begins_cycle, factor
+from posteria.models.coordinates import Coordinates, coordinates
+from posteria.models.target import Density, Target, check_starts
+from posteria.posteriors.draws import Draws, DrawsPosterior
+from posteria.random import fast_normal
+
+PRECONDITIONERS = (None, "rmsprop")
+VARIANCE_REDUCTIONS = (None, "control-variate", "svrg")
+SQUARES_DECAY = 0.999  # of the running mean of squared gradients
+CLIMB_STEPS = 3000  # of the optimiser that finds a start, where batches are smaller than the data
+EXCESS = 0.5  # of the variance in the stiffest direction, which a suggested step may cause
+HOT = 1.2  # mean squared momentum, where 1 is right, that the user is told of
+CONTROLLED = 0.1  # of a batch's gradient variance is left by an anchor, at most
+CURVATURE_ROWS = 2048  # of the data, at most, that the curvature is read from
+
+
+class Transformation(NamedTuple):
+    """One sampler's step, for unit mass: `update(gradient, inner, noise, step_size) -> (displacement, inner)`."""
+
+    init: Callable[[jax.Array, jax.Array], Any]  # (key, position) -> inner
+    update: Callable[[jax.Array, Any, jax.Array, jax.Array], tuple[jax.Array, Any]]
+    suggest: Callable[[jax.Array, float], jax.Array]  # (largest curvature, gradient noise per curvature) -> step size
+    heat: Callable[[Any], jax.Array]  # mean squared momentum: 1 where it is right
+
+
+class Info(NamedTuple):
+    log_density: jax.Array  # of the batch
+    num_gradients: jax.Array  # of batches
+    step_size: jax.Array
+    heat: jax.Array
+
+
+@dataclass(frozen=True)
+class StochasticGradientSampler:
+    """The settings of all three; a subclass gives its `transformation()`.
+
+    `num_warmup` and `thinning` count steps, each on a batch of `batch_size` rows (None: all). `step_size` is in units
+    of the prior; None suggests one from the curvature at the start. `schedule` is "constant", "polynomial" (Welling &
+    Teh's decay; draws count equally) or "cyclical" (a cosine down over each `thinning` steps, a draw at its end).
+    `preconditioner="rmsprop"` scales each weight by its gradients in warm-up, frozen after it or within a cycle.
+    `variance_reduction` steadies the batches' gradients by the full one at an anchor: the start ("control-variate",
+    Baker et al. 2019) or the chain's own position an epoch ago ("svrg", Dubey et al. 2016), for twice the cost a step.
+    """
+
+    num_chains: int = 4
+    num_draws: int = 200
+    num_warmup: int = 5000
+    thinning: int = 100
+    step_size: float | None = None
+    batch_size: int | None = 128
+    schedule: str = "constant"
+    preconditioner: str | None = None
+    variance_reduction: str | None = None
+    start: Any = "map"
+
+    fidelity: ClassVar[str] = "asymptotic"
+
+    def __post_init__(self) -> None:
+        check_chain_settings(self)
+        if self.batch_size is not None and not (isinstance(self.batch_size, int | np.integer) and self.batch_size > 0):
+            raise SettingError(f"batch_size is {self.batch_size!r}", "a positive whole number", "None takes all rows")
+        _check_choice("schedule", self.schedule, SCHEDULES)
+        _check_choice("preconditioner", self.preconditioner, PRECONDITIONERS)
+        _check_choice("variance_reduction", self.variance_reduction, VARIANCE_REDUCTIONS)
+        if self.preconditioner and not self.num_warmup:
+            raise SettingError("num_warmup is 0", "a warm-up that the preconditioner learns in", "set num_warmup=1000")
+
+    @property
+    def gradients_a_step(self) -> int:
+        """Of batches: with an anchor, also there."""
+        return 2 if self.variance_reduction else 1
+
+    def transformation(self) -> Transformation:
+        raise NotImplementedError
+
+    def fit(self, key: jax.Array, target: Target | Density, start: Any, run: Run) -> Draws | DrawsPosterior:
+        from posteria.methods.points.map import MAP
+
+        target.check_proper()
+        key_start, key_warmup, key_draws = jax.random.split(key, 3)
+        bare: Any = target.without_data()
+        flat = coordinates(bare)
+        batch_size = min(self.batch_size or target.num_data, target.num_data)
+        climb = MAP()
+        if batch_size < target.num_data:
+            num_epochs = max(1, CLIMB_STEPS // num_steps_per_epoch(target.num_data, batch_size))
+            climb = MAP(num_epochs=num_epochs, batch_size=batch_size)
+        wanted = start if start is not None else self.start
+        if self.variance_reduction == "control-variate" and isinstance(wanted, str) and wanted == "prior":
+            raise SettingError(
+                "the control variate would be anchored at a draw from the prior",
+                "an anchor near the mode",
+                'take start="map", or variance_reduction="svrg"',
+            )
+        starts = find_starts(key_start, target, wanted, self.num_chains, run, climb)
+        check_starts(target, starts, num_rows=batch_size)
+
+        settings = self.kernel_settings(batch_size)
+        warmed = run.stage("warm-up", share=WARMUP_SHARE).loop(
+            warmup_kernel(bare, self.transformation(), settings),
+            key_warmup,
+            jax.vmap(flat.to_units)(starts),
+            target.data,
+            num_steps=self.num_warmup,
+            final_when_late=True,
+        )
+        chains = run.stage("draws").loop(
+            drawing_kernel(bare, self.transformation(), settings),
+            key_draws,
+            warmed.state,
+            target.data,
+            num_steps=self.num_draws * self.thinning,
+            thinning=self.thinning,
+            keep=_keeper(flat),
+        )
+        _note_heat(chains.info, batch_size == target.num_data, run)
+        draws = Draws(bare.structs, chains.kept, chains.info._asdict())
+        return draws if isinstance(target, Density) else DrawsPosterior(bare, draws)
+
+    def kernel_settings(self, batch_size: int) -> "Settings":
+        return Settings(
+            batch_size,
+            self.step_size,
+            self.schedule,
+            self.preconditioner is not None,
+            self.variance_reduction,
+            self.num_warmup,
+            self.thinning,
+        )
+
+
+class Settings(NamedTuple):
+    """Of the kernel."""
+
+    batch_size: int
+    step_size: float | None
+    schedule: str
+    is_preconditioned: bool
+    variance_reduction: str | None
+    num_warmup: int
+    thinning: int
+
+
+class Anchor(NamedTuple):
+    position: jax.Array
+    gradient: jax.Array  # of all data, at that position
+
+
+class State(NamedTuple):
+    position: jax.Array  # in units of the prior
+    inner: Any  # the transformation's own: momenta
+    step_size: jax.Array
+    step_number: jax.Array
+    batch_key: jax.Array
+    scale: Any  # displacements are multiplied by it, gradients too: the square root of the preconditioner. 1: none
+    squares: Any  # running mean of squared gradients, where a preconditioner learns from them
+    anchor: Any  # Anchor, where variance is reduced
+
+
+@lru_cache(maxsize=64)
+def warmup_kernel(target: Target | Density, transformation: Transformation, settings: Settings) -> Kernel:
+    """From positions: the step size is suggested, and squared gradients are gathered."""
+    flat = coordinates(target)
+
+    def init(key: jax.Array, position: jax.Array, data: Any) -> State:
+        key_inner, key_batch, key_rows = jax.random.split(key, 3)
+        scale = jnp.ones_like(position) if settings.is_preconditioned else jnp.ones(())
+        return State(
+            position,
+            transformation.init(key_inner, position),
+            _first_step_size(flat, transformation, settings, target.num_data, key_rows, position, scale, data),
+            jnp.asarray(0),
+            jax.random.key_data(key_batch),
+            scale,
+            jnp.zeros_like(position) if settings.is_preconditioned else None,
+            _anchor(flat, position, data) if settings.variance_reduction else None,
+        )
+
+    return Kernel(init, _step(flat, target.num_data, transformation, settings))
+
+
+@lru_cache(maxsize=64)
+def drawing_kernel(target: Target | Density, transformation: Transformation, settings: Settings) -> Kernel:
+    """From the state that warm-up ended in, its preconditioner frozen, and the step size suggested for that."""
+    flat = coordinates(target)
+
+    def init(key: jax.Array, state: State, data: Any) -> State:
+        key_batch, key_rows = jax.random.split(key)
+        # a warm-up that time cut short has done fewer steps, but the schedule goes on from where it ends
+        state = state._replace(
+            batch_key=jax.random.key_data(key_batch), step_number=jnp.full_like(state.step_number, settings.num_warmup)
+        )
+        if not settings.is_preconditioned:
+            return state
+        scale = preconditioning_scale(state.squares)
+        state = state._replace(scale=scale)
+        step_size = _first_step_size(
+            flat, transformation, settings, target.num_data, key_rows, state.position, scale, data
+        )
+        return state._replace(step_size=step_size)
+
+    return Kernel(init, _step(flat, target.num_data, transformation, settings))
+
+
+def _step(flat: Coordinates, num_data: int, transformation: Transformation, settings: Settings) -> Callable:
+    def step(key: jax.Array, state: State, data: Any) -> tuple[State, Info]:
+        if settings.is_preconditioned and settings.schedule == "cyclical":
+            is_new = begins_cycle(state.step_number, settings.num_warmup, settings.thinning)
+            state = state._replace(
+                scale=jax.lax.cond(is_new, lambda: preconditioning_scale(state.squares), lambda: state.scale)
+            )
+        if settings.variance_reduction == "svrg":
+            is_new = state.step_number % num_steps_per_epoch(max(1, num_data), max(1, settings.batch_size)) == 0
+            state = state._replace(
+                anchor=jax.lax.cond(is_new, lambda: _anchor(flat, state.position, data), lambda: state.anchor)
+            )
+        batch = batch_of(data, state.batch_key, state.step_number, num_data, settings.batch_size)
+        log_density, gradient = estimate_gradient(flat, state.position, batch, state.anchor)
+        step_size = state.step_size * factor(
+            settings.schedule, state.step_number, settings.num_warmup, settings.thinning
+        )
+        noise = fast_normal(key, state.position.shape).astype(state.position.dtype)
+        displacement, inner = transformation.update(state.scale * gradient, state.inner, noise, step_size)
+        state = state._replace(
+            position=state.position + state.scale * displacement, inner=inner, step_number=state.step_number + 1
+        )
+        if settings.is_preconditioned:
+            squares = SQUARES_DECAY * state.squares + (1.0 - SQUARES_DECAY) * gradient**2
+            state = state._replace(squares=squares)
+        num_gradients = jnp.asarray(2 if settings.variance_reduction else 1, jnp.int32)
+        return state, Info(log_density, num_gradients, step_size, transformation.heat(inner))
+
+    return step
+
+
+def estimate_gradient(
+    flat: Coordinates, position: jax.Array, batch: Any, anchor: Anchor | None
+) -> tuple[jax.Array, jax.Array]:
+    """Log density and gradient by a batch; with an anchor, its full gradient plus the batch's difference from there."""
+    log_density, gradient = jax.value_and_grad(flat.log_density)(position, batch)
+    if anchor is None:
+        return log_density, gradient
+    there = jax.grad(flat.log_density)(anchor.position, batch)
+    return log_density, gradient - there + anchor.gradient
+
+
+def preconditioning_scale(squares: jax.Array) -> jax.Array:
+    """(mean squared gradient) ** (-1/4), the root of RMSprop's preconditioner, by a running mean that began at 0.
+
+    Its geometric mean is 1, so that what the running mean lacks in its first steps does not matter.
+    """
+    log_scale = -0.25 * jnp.log(squares + jnp.finfo(squares.dtype).tiny)
+    return jnp.exp(log_scale - log_scale.mean())
+
+
+def _first_step_size(
+    flat: Coordinates,
+    transformation: Transformation,
+    settings: Settings,
+    num_data: int,
+    key: jax.Array,
+    position: jax.Array,
+    scale: jax.Array,
+    data: Any,
+) -> jax.Array:
+    if settings.step_size is not None:
+        return jnp.asarray(settings.step_size, position.dtype)
+    noise = 0.0
+    if data is not None:
+        if num_data > CURVATURE_ROWS:
+            data = take(data, batch_indices(key, 0, num_data, CURVATURE_ROWS))
+        # a batch's gradient has the variance (N/B - 1) Fisher information, which is about the curvature
+        noise = num_data / settings.batch_size - 1.0
+    if settings.variance_reduction:
+        noise *= CONTROLLED
+    return transformation.suggest(stiffness(flat, position, scale, data), noise)
+
+
+def _anchor(flat: Coordinates, position: jax.Array, data: Any) -> Anchor:
+    return Anchor(position, jax.grad(flat.log_density)(position, data))
+
+
+@lru_cache(maxsize=64)
+def _keeper(flat: Coordinates) -> Callable:
+    return lambda state: flat.to_weights(state.position)
+
+
+def _check_choice(name: str, value: Any, choices: tuple) -> None:
+    if value not in choices:
+        raise SettingError(f"{name} is {value!r}", f"one of {choices}", "leave it out for the default")
+
+
+def _note_heat(info: Info, is_full: bool, run: Run) -> None:
+    heat = float(np.mean(info.heat))
+    if heat > HOT:
+        cause, cure = "mini-batch noise", "a smaller step, a larger batch or a control variate"
+        if is_full:
+            cause, cure = "too large a step", "a smaller one"
+        run.note(f"{cause} heats the chains to {heat:.2f} times the temperature: {cure} would cool them")

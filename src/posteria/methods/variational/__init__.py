@@ -1,0 +1,1 @@
+"""Families of distributions, fitted by the evidence lower bound."""

@@ -1,0 +1,217 @@
+"""What variational methods share: estimates of the evidence lower bound
+
+    ELBO(q) = E_q[log p(w) + sum_n log p(y_n | x_n, w)] / T + entropy(q).
+
+A family (`families.py`) makes draws from q's own parameters `phi`; `Bound` estimates the ELBO from a batch. The prior's
+part is in closed form for leaves whose prior is Normal, and at a draw elsewhere.
+"""
+
+import math
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from posteria import tree
+from posteria.data.batches import batch_of
+from posteria.engine.loop import Kernel, Run
+from posteria.methods.variational.families import DiagonalFamily, Marginals, Phi
+from posteria.models.densities import LOG_2PI
+from posteria.models.priors import normal_of
+from posteria.models.target import Target
+from posteria.random import fast_normal
+from posteria.trace.local import noisy
+from posteria.trace.moments import moments
+
+FIT_SHARE = 0.95  # of max_seconds; the rest estimates the ELBO
+LEAST_ELBO_STEPS = 64  # draws from which a fit's ELBO is estimated; at least an epoch of batches
+
+# ---- the bound
+
+
+class Bound:
+    """Unbiased estimates of the ELBO from a batch; `estimator` says how the likelihood's part is drawn."""
+
+    def __init__(self, target: Target, family: DiagonalFamily, estimator: str) -> None:
+        self.target, self.family, self.estimator = target, family, estimator
+        network, structs = target.model.network, target.structs["network"]
+
+        def apply(params: tree.Params, x: Any) -> jax.Array:
+            return network.apply(jax.tree.map(lambda leaf, s: leaf.astype(s.dtype), params, structs), x)
+
+        if estimator == "moments":
+            self._moments = moments(apply)
+        elif estimator not in ("weights", "path"):
+            self._noisy = noisy(apply, estimator)
+
+    def __call__(self, phi: Phi, key: jax.Array, batch: Any, kl_weight: jax.Array | float = 1.0) -> jax.Array:
+        """`batch` stands for all N data (None: there are none). The KL divergence counts `kl_weight` times."""
+        if self.estimator == "path":
+            return self._along_the_path(phi, key, batch, kl_weight)
+        marginals = self.family.marginals(phi)  # once: each call would keep intermediate results of its own
+        log_likelihood = None if batch is None else self.log_likelihood(phi, key, batch, marginals)
+        # the same key: where the likelihood's draw is of the weights, it is this one
+        log_prior = self.expected_log_prior(phi, key, marginals) + self.family.own_log_prior(phi)
+        entropy = self.family.entropy(phi, marginals)
+        return self.target.tempered(kl_weight * log_prior, log_likelihood) + kl_weight * entropy
+
+    def _along_the_path(self, phi: Phi, key: jax.Array, batch: Any, kl_weight: jax.Array | float) -> jax.Array:
+        """log joint - log q at a draw. Its gradient, through the draw alone, has no noise where q is the posterior.
+
+        Roeder, Wu & Duvenaud 2017, Sticking the Landing.
+        """
+        draw = self.family.draw(phi, key)
+        params = self._cast(draw)
+        log_q = self.family.log_prob_at_draw(phi, key, draw)
+        log_likelihood = None if batch is None else self.target.log_likelihood(params, batch)
+        return self.target.tempered(kl_weight * self.target.log_prior(params), log_likelihood) - kl_weight * log_q
+
+    def expected_log_prior(self, phi: Phi, key: jax.Array, marginals: Marginals | None = None) -> jax.Array:
+        mean, std = marginals or self.family.marginals(phi)
+        normals = prior_normals(self.target)
+        closed = [
+            expected_normal(m, s, *normal)
+            for m, s, normal in zip(jax.tree.leaves(mean), jax.tree.leaves(std), normals)
+            if normal is not None
+        ]
+        total = sum(closed, start=jnp.zeros(()))
+        if all(normal is not None for normal in normals):
+            return total
+        if self.estimator == "weights" or hasattr(self.target.model.prior, "joint_log_prob"):
+            draw = self.family.prior_draw(phi, key)
+        else:
+            draw = draw_each(mean, std, key)
+        return total + log_prior_where_not_normal(self.target, self._cast(draw), normals)
+
+    def log_likelihood(self, phi: Phi, key: jax.Array, batch: Any, marginals: Marginals | None = None) -> jax.Array:
+        """One term a datum: (batch,)."""
+        if self.estimator == "weights":
+            return self.target.log_likelihood(self._cast(self.family.draw(phi, key)), batch)
+        x, y = batch
+        key_network, key_own = jax.random.split(key)
+        mean, std = marginals or self.family.marginals(phi)
+        noise = fast_normal(key_own, (tree.length(x), tree.size(mean["likelihood"])))
+        own = jax.vmap(lambda e: _moved(mean["likelihood"], std["likelihood"], e))(noise)  # one draw a datum
+        if self.estimator == "moments":
+            variances = jax.tree.map(jnp.square, std["network"])
+            return self._by_cubature(own, *self._moments(mean["network"], variances, x), y)
+        outputs = self._noisy(mean["network"], std["network"], x, key_network)
+        return self._log_prob(own, outputs[:, None] if outputs.ndim == 1 else outputs, y)
+
+    def _log_prob(self, own: tree.Params, outputs: jax.Array, y: jax.Array) -> jax.Array:
+        likelihood = self.target.model.likelihood
+        if not jax.tree.leaves(own):
+            return likelihood.log_prob(own, outputs, y)
+        return jax.vmap(lambda own, f, y: likelihood.log_prob(own, f[None], y[None])[0])(own, outputs, y)
+
+    def _by_cubature(self, own: tree.Params, mean: jax.Array, variance: jax.Array, y: jax.Array) -> jax.Array:
+        """E log p(y | f) for f ~ N(mean, variance) by 2k points, exact where log p is of third degree in f at most."""
+        num_outputs = mean.shape[-1]
+        distance = jnp.sqrt(num_outputs * jnp.where(variance > 0, variance, 1e-30))  # (batch, output)
+        corners = jnp.concatenate([jnp.eye(num_outputs), -jnp.eye(num_outputs)])  # (point, output)
+        return jax.vmap(lambda corner: self._log_prob(own, mean + distance * corner, y))(corners).mean(0)
+
+    def _cast(self, params: tree.Params) -> tree.Params:
+        return jax.tree.map(lambda leaf, s: leaf.astype(s.dtype), params, self.target.structs)
+
+
+def prior_normals(target: Target) -> list[tuple | None]:
+    """Mean and standard deviation of each leaf's prior, in the order of `target.structs`; None if it is not Normal."""
+    prior: Any = target.model.prior
+    own = tree.paths(target.structs["likelihood"])
+    is_joint = hasattr(prior, "joint_log_prob")
+    of_own = [prior.own_normal(path) if is_joint and prior.is_factorised else None for path in own]
+    return of_own + [normal_of(prior, leaf) for leaf in target.leaves]
+
+
+def log_prior_where_not_normal(target: Target, params: tree.Params, normals: list[tuple | None]) -> jax.Array:
+    """Of the leaves for which `normals` (of `prior_normals`) has None."""
+    prior: Any = target.model.prior
+    if hasattr(prior, "joint_log_prob"):
+        return jnp.zeros(()) if prior.is_factorised else target.log_prior(params)  # correlated: no sum over leaves
+    own = normals[: len(jax.tree.leaves(params["likelihood"]))]
+    total = target.model.likelihood.log_prior(params["likelihood"]) if None in own else jnp.zeros(())
+    leaves = zip(jax.tree.leaves(params["network"]), target.leaves, normals[len(own) :])
+    return sum((prior.log_prob(value, leaf) for value, leaf, normal in leaves if normal is None), start=total)
+
+
+def draw_each(mean: tree.Params, std: tree.Params, key: jax.Array) -> tree.Params:
+    """Every weight from its N(mean, std^2), but those of a matrix together: a normal a column times a sign a row.
+
+    For densities that are sums over weights. Normals for all weights would cost as much as the network itself.
+    """
+    leaves, treedef = jax.tree.flatten(mean)
+    noise = []
+    for leaf, own_key in zip(leaves, jax.random.split(key, len(leaves))):
+        key_columns, key_rows = jax.random.split(own_key)
+        signs = jax.random.rademacher(key_rows, leaf.shape[:-1] + (1,) * (leaf.ndim > 0), jnp.float32)
+        noise.append(signs * fast_normal(key_columns, leaf.shape[-1:]))
+    return jax.tree.map(lambda m, s, e: m + s * e, mean, std, treedef.unflatten(noise))
+
+
+def expected_normal(mean: jax.Array, std: jax.Array, prior_mean: Any, prior_std: Any) -> jax.Array:
+    """E log N(w; prior_mean, prior_std^2) for w ~ N(mean, std^2), summed."""
+    constant = np.broadcast_to(np.log(prior_std), mean.shape).sum(dtype=np.float64) + 0.5 * LOG_2PI * mean.size
+    squares = (mean - prior_mean) ** 2 + std**2
+    # one number for all weights is divided by once
+    total = squares.sum() / np.square(prior_std) if np.ndim(prior_std) == 0 else (squares / np.square(prior_std)).sum()
+    return -0.5 * total - float(constant)
+
+
+def _moved(mean: tree.Params, std: tree.Params, flat_noise: jax.Array) -> tree.Params:
+    noise = tree.unraveller(mean)(flat_noise)
+    return jax.tree.map(lambda m, s, e: m + s * e, mean, std, noise)
+
+
+# ---- steps
+
+
+class State(NamedTuple):
+    phi: Phi
+    rest: Any  # of the optimiser
+    batch_key: jax.Array
+    step_number: jax.Array
+
+
+class Info(NamedTuple):
+    log_density: jax.Array  # the step's estimate of the ELBO
+    num_gradients: jax.Array
+
+
+def steps_per_epoch(target: Target, batch_size: int) -> int:
+    return math.ceil(target.num_data / batch_size) if batch_size else 1
+
+
+def estimate_elbo(kernel: Kernel, key: jax.Array, phi: Phi, data: Any, run: Run, num_steps: int) -> dict[str, float]:
+    """The ELBO of a finished fit, with its Monte Carlo error; of the tempered density where T is not 1."""
+    starts = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], phi)
+    trace = run.stage("elbo").loop(kernel, key, starts, data, num_steps=max(num_steps, LEAST_ELBO_STEPS))
+    values = np.asarray(trace.info.log_density[0], np.float64)
+    if len(values) < 2:  # time ran out
+        return {}
+    return {"elbo": float(values.mean()), "elbo_error": float(values.std(ddof=1) / math.sqrt(len(values)))}
+
+
+@lru_cache(maxsize=64)
+def elbo_kernel(target: Target, family: DiagonalFamily, batch_size: int) -> Kernel:
+    """Estimates from draws of the weights, whatever the fit was made with."""
+    bound = Bound(target, family, "path")
+
+    def init(key: jax.Array, phi: Phi, data: Any) -> State:
+        return State(phi, None, jax.random.key_data(key), jnp.asarray(0))
+
+    def step(key: jax.Array, state: State, data: Any) -> tuple[State, Info]:
+        value = bound(state.phi, key, batch_of(data, state.batch_key, state.step_number, target.num_data, batch_size))
+        return state._replace(step_number=state.step_number + 1), Info(value, jnp.asarray(0))
+
+    return Kernel(init, step)
+
+
+def average(value: Callable[[jax.Array], jax.Array], key: jax.Array, num_samples: int) -> jax.Array:
+    """Over several keys."""
+    if num_samples == 1:
+        return value(key)
+    return jax.vmap(value)(jax.random.split(key, num_samples)).mean()

@@ -1,0 +1,221 @@
+"""Variational inference: the Gaussian over the weights that is closest to the posterior in KL(q || p).
+
+Maximises E_q[log joint] / T + entropy(q) by stochastic gradients. Hinton & van Camp 1993; Graves 2011; Blundell et al.
+2015, Weight Uncertainty in Neural Networks; Kingma, Salimans & Welling 2015 (`local`); Wen et al. 2018 (`flipout`).
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from posteria import tree
+from posteria.data.batches import batch_of
+from posteria.engine.loop import Kernel, Run
+from posteria.errors import SettingError
+from posteria.methods.points.map import MAP
+from posteria.methods.starts import find_starts
+from posteria.methods.variational import bound as variational
+from posteria.methods.variational import families
+from posteria.methods.variational.bound import Bound, Info, State
+from posteria.methods.variational.rank_one_family import FACTOR_PRIOR, RankOneFamily
+from posteria.models.target import Target, check_starts
+from posteria.posteriors.gaussian import GaussianPosterior
+from posteria.trace.local import SHARED, treatments
+from posteria.trace.moments import moments
+
+ESTIMATORS = ("local", "flipout", "weights", "moments", "local-independent")
+DEFAULT_ESTIMATORS = {"diagonal": "local", "full": "path", "lowrank": "path", "rank-one": "weights"}
+KL_WEIGHTS = ("even", "blundell")
+MAX_FULL = 5000  # parameters: the full family holds their square
+
+
+@dataclass(frozen=True)
+class MeanField:
+    """A Gaussian for every weight, fitted to the posterior: fast, scales to any network, spreads too narrow.
+
+    `estimator`: how the likelihood's part is drawn.
+      "local" draws outputs of each layer where a weight meets a datum once, "flipout" elsewhere: the default.
+      "flipout" one deviation of the weights, with signs for each datum; "weights" one draw of the weights a step.
+      "moments" no draws: means and variances carried through the network in closed form (ReLU networks).
+      "local-independent" fresh noise at every position of a convolution: the literature's, the optimum of another q.
+    `family`: "diagonal"; "full" (any covariance; small networks); "lowrank" (diagonal plus `rank` directions);
+    "rank-one" (each matrix is a point times noise of two vectors: the memory of one network).
+    `num_samples` draws a step. `start`: "init", "map", "prior", or weights; `initial_std` in units of the prior.
+    `kl_weights`: "even" over an epoch's batches, or "blundell" (2^-i for batch i). `optimizer` is any Optax
+    transformation; by default Adam with a cosine decay from `learning_rate` to 0. The posterior's `facts` hold the
+    "elbo" at the end and its Monte Carlo error "elbo_error".
+    """
+
+    num_epochs: int = 2000
+    batch_size: int | None = None
+    learning_rate: float = 0.01
+    optimizer: Any = None
+    estimator: str | None = None
+    family: str = "diagonal"
+    rank: int = 10
+    num_samples: int = 1
+    start: Any = "init"
+    initial_std: float = 0.1
+    kl_weights: str = "even"
+
+    fidelity: ClassVar[str] = "family-optimum"
+    paper: ClassVar[str] = "Blundell et al. 2015"
+
+    def __post_init__(self) -> None:
+        for name in ("num_epochs", "batch_size", "rank", "num_samples"):
+            value = getattr(self, name)
+            if value is not None and not (isinstance(value, int | np.integer) and value > 0):
+                raise SettingError(f"{name} is {value!r}", "a positive whole number", "leave it out for the default")
+        for name in ("learning_rate", "initial_std"):
+            if not 0.0 < getattr(self, name) < float("inf"):
+                raise SettingError(f"{name} is {getattr(self, name)!r}", "a positive number", "leave it out")
+        choices = {"estimator": (None, *ESTIMATORS), "family": tuple(DEFAULT_ESTIMATORS), "kl_weights": KL_WEIGHTS}
+        for name, known in choices.items():
+            if getattr(self, name) not in known:
+                raise SettingError(f"{name} is {getattr(self, name)!r}", f"one of {known}", "leave it out")
+        if self.family != "diagonal" and self.estimator is not None:
+            raise SettingError(
+                f"estimator={self.estimator!r} with family={self.family!r}",
+                "the diagonal family: the others draw weights",
+                "leave the estimator out",
+            )
+
+    @property
+    def is_updatable(self) -> bool:
+        """Whether its posterior is a Gaussian, which can be the prior of further data."""
+        return self.family != "rank-one"
+
+    @property
+    def model_differs(self) -> str:
+        """How the model that is fitted differs from the one that was given."""
+        return FACTOR_PRIOR if self.family == "rank-one" else ""
+
+    def fit(self, key: jax.Array, target: Target, start: Any, run: Run) -> GaussianPosterior:
+        target.check_proper()
+        bare = target.without_data()
+        estimator = self.estimator or DEFAULT_ESTIMATORS[self.family]
+        run.note(self.model_differs)
+        run.note(_caveat(bare, estimator))
+        family = _family(bare, self.family, self.rank)
+        key_start, key_init, key_fit, key_elbo = jax.random.split(key, 4)
+        starts = self._starts(key_start, target, start, run)
+        batch_size = min(self.batch_size or target.num_data, target.num_data)
+        check_starts(target, starts, num_rows=batch_size or None)
+        steps_per_epoch = variational.steps_per_epoch(target, batch_size)
+        phi = _initial(family, self.initial_std)(key_init, tree.index(starts, 0))
+        trace = run.stage("fit", share=variational.FIT_SHARE).loop(
+            _ascent(
+                bare,
+                family,
+                estimator,
+                self.optimizer,
+                self.learning_rate,
+                self.num_epochs * steps_per_epoch,
+                batch_size,
+                self.num_samples,
+                self.kl_weights,
+            ),
+            key_fit,
+            jax.tree.map(lambda leaf: leaf[None], phi),
+            target.data,
+            num_steps=self.num_epochs * steps_per_epoch,
+            final_when_late=True,
+        )
+        phi = tree.index(trace.state.phi, 0)
+        facts = {}
+        if family.has_elbo:
+            kernel = variational.elbo_kernel(bare, family, batch_size)
+            facts = variational.estimate_elbo(kernel, key_elbo, phi, target.data, run, steps_per_epoch)
+        return family.posterior(target, phi, facts)
+
+    def _starts(self, key: jax.Array, target: Target, start: Any, run: Run) -> tree.Params:
+        start = self.start if start is None else start
+        if isinstance(start, str) and start == "init":
+            return target.several_inits(key, 1)[0]
+        return find_starts(key, target, start, 1, run, MAP(batch_size=self.batch_size))
+
+
+@lru_cache(maxsize=64)
+def _ascent(
+    target: Target,
+    family: Any,
+    estimator: str,
+    optimizer: Any,
+    learning_rate: float,
+    num_steps: int,
+    batch_size: int,
+    num_samples: int,
+    kl_weights: str,
+) -> Kernel:
+    import optax
+
+    if optimizer is None:
+        optimizer = optax.adam(optax.cosine_decay_schedule(learning_rate, num_steps))
+    bound = Bound(target, family, estimator)
+    num_batches = variational.steps_per_epoch(target, batch_size)
+
+    def kl_weight(step_number: jax.Array) -> jax.Array | float:
+        """Times the number of batches, so that an epoch counts the KL divergence once."""
+        if kl_weights == "even":
+            return 1.0
+        return num_batches * 2.0 ** -(step_number % num_batches + 1.0) / (1 - 0.5**num_batches)
+
+    def negative_elbo(phi: Any, key: jax.Array, batch: Any, weight: Any) -> jax.Array:
+        """Per datum, so that a learning rate means the same for any amount of data."""
+        value = variational.average(lambda k: bound(phi, k, batch, weight), key, num_samples)
+        return -value / max(target.num_data, 1)
+
+    def init(key: jax.Array, phi: Any, data: Any) -> State:
+        return State(phi, optimizer.init(phi), jax.random.key_data(key), jnp.asarray(0))
+
+    def step(key: jax.Array, state: State, data: Any) -> tuple[State, Info]:
+        batch = batch_of(data, state.batch_key, state.step_number, target.num_data, batch_size)
+        value, gradient = jax.value_and_grad(negative_elbo)(state.phi, key, batch, kl_weight(state.step_number))
+        updates, rest = optimizer.update(gradient, state.rest, state.phi)
+        phi = optax.apply_updates(state.phi, updates)
+        info = Info(-value * max(target.num_data, 1), jnp.asarray(num_samples))
+        return State(phi, rest, state.batch_key, state.step_number + 1), info
+
+    return Kernel(init, step)
+
+
+@lru_cache(maxsize=64)
+def _family(target: Target, name: str, rank: int) -> Any:
+    if name == "full" and tree.size(target.structs) > MAX_FULL:
+        raise SettingError(
+            f'family="full" for {tree.size(target.structs)} parameters', f"at most {MAX_FULL}", 'take family="lowrank"'
+        )
+    if name == "lowrank":
+        return families.LowRankFamily(target, rank)
+    return RankOneFamily(target) if name == "rank-one" else families.family(target, name)
+
+
+@lru_cache(maxsize=64)
+def _initial(family: Any, initial_std: float) -> Any:
+    """(key, weights) -> phi: the weights, with standard deviations of `initial_std` prior units around them."""
+
+    def initial(key: jax.Array, params: tree.Params) -> Any:
+        mean = jax.tree.map(lambda leaf: leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32)), params)
+        std = jax.tree.map(lambda leaf, unit: jnp.full_like(leaf, initial_std * unit), mean, family.units)
+        return family.init(key, mean, std)
+
+    return jax.jit(initial)
+
+
+@lru_cache(maxsize=64)
+def _caveat(target: Target, estimator: str) -> str:
+    """What the user should know of the estimator on this network; refuses one that cannot follow it."""
+    if estimator == "moments" and target.blank_input is not None:
+        structs = target.structs["network"]
+        jax.eval_shape(moments(target.model.network.apply), structs, structs, target.blank_input)
+    if estimator == "local-independent":
+        return "local-independent: noise at a weight's positions is independent in training, and shared in prediction"
+    if estimator not in ("local", "flipout") or target.blank_input is None:
+        return ""
+    how = treatments(target.model.network.apply, target.structs["network"], target.blank_input, estimator)
+    shared = [path for path, treatment in how.items() if treatment == SHARED]
+    return f"one draw a step for all data of {', '.join(shared)}" if shared else ""

@@ -1,0 +1,311 @@
+"""Fits from start to end: `fit`, `resume` and `sample`."""
+
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from posteria import tree
+from posteria.engine.loop import Run
+from posteria.errors import SettingError, StoreError
+from posteria.methods import registry
+from posteria.models.model import Model
+from posteria.models.target import Density, Target
+from posteria.posteriors import saving, store
+from posteria.posteriors.base import Posterior
+from posteria.posteriors.draws import Draws
+from posteria.random import as_key, key_from_json, key_to_json
+
+IF_EXISTS = ("error", "resume", "replace")
+START_STREAM = 7  # folded into the key for starts drawn from a posterior
+
+
+def fit(
+    model: Model,
+    data: Any,
+    method: Any = "hmc",
+    *,
+    key: int | jax.Array = 0,
+    start: Any = None,
+    out: str | Path | None = None,
+    if_exists: str = "error",
+    max_seconds: float | None = None,
+    progress: bool = True,
+    attach: dict | None = None,
+) -> Posterior:
+    """The posterior of `model` given `data = (x, y)` (None: the prior), by `method`: an object or a name.
+
+    `start` are weights to start from (in the network's own tree, or with a leading chain axis) or a fitted posterior.
+    With `out` the fit is written to that folder as it runs, survives a kill, and goes on with `resume`. `max_seconds`
+    ends it early: what was drawn by then is the posterior, and it says so. `attach` is JSON that travels with the
+    posterior, as `posterior.attached`.
+    """
+    method = registry.as_method(method)
+    if if_exists not in IF_EXISTS:
+        raise SettingError(
+            f"if_exists is {if_exists!r}", f"one of {IF_EXISTS}", "the default refuses to touch a folder in use"
+        )
+    _check_seconds(max_seconds)
+    key = as_key(key)
+    target = Target(model, data)
+    method, start = _written_start(method, start, target, key)
+    folder = None if out is None else Path(out)
+    if folder is None:
+        return _run(None, {"attached": attach or {}}, target, method, key, start, max_seconds, progress)
+    manifest = _manifest(target, method, key) | {"attached": attach or {}}
+    if if_exists == "resume" and (folder / store.MANIFEST).is_file():
+        stored = store.read_manifest(folder)
+        _check_same_run(stored, manifest)
+        return _resume(folder, target, method, max_seconds, progress)
+    store.claim(folder, if_exists)
+    with store.locked(folder):
+        if start is not None:
+            store.write_arrays(folder / store.START, {str(i): leaf for i, leaf in enumerate(jax.tree.leaves(start))})
+        store.write_json(folder / store.MANIFEST, manifest)
+        return _run(folder, manifest, target, method, key, start, max_seconds, progress)
+
+
+def resume(
+    path: str | Path,
+    data: Any,
+    *,
+    network: Any = None,
+    likelihood: Any = None,
+    prior: Any = None,
+    method: Any = None,
+    max_seconds: float | None = None,
+    progress: bool = True,
+) -> Posterior:
+    """Continue an interrupted fit, bit-identically; a finished one is loaded.
+
+    The data must be the same. Pass again what could not be written down: your own network, likelihood, prior, or a
+    method with an optimiser.
+    """
+    folder = Path(path)
+    stored = store.read_manifest(folder)
+    if "run" not in stored:
+        raise StoreError(f"{folder} holds a saved posterior", "the folder of a fit", "po.load reads it")
+    with store.refuse_damage(folder):
+        model, _ = saving.model_from_json(stored["model"], network, likelihood, prior)
+    target = Target(model, data)
+    if method is None:
+        with store.refuse_damage(folder):
+            method = registry.from_json(stored["run"]["method"])
+    method = registry.as_method(method)
+    method, _ = _written_start(method, None, target, jax.random.key(0))
+    _check_same_run(stored, _manifest(target, method, key_from_json(stored["run"]["key"])))
+    return _resume(folder, target, method, max_seconds, progress)
+
+
+def sample(
+    log_density: Callable[[tree.Params], jax.Array],
+    start: tree.Params,
+    method: Any = "nuts",
+    *,
+    key: int | jax.Array = 0,
+    max_seconds: float | None = None,
+    progress: bool = True,
+) -> Draws:
+    """Draws from any log density over any pytree, by a sampler; `draws.params` has leaves (chain, draw, ...)."""
+    method = registry.as_method(method)
+    if not hasattr(method, "num_chains"):
+        raise SettingError(f"method is {method!r}", "a sampler", "take po.NUTS() or po.HMC()")
+    _check_seconds(max_seconds)
+    start = jax.tree.map(jnp.asarray, start)
+    return _fit_and_record(method, as_key(key), Density(log_density, start), start, Run(None, progress, max_seconds))
+
+
+def _run(
+    folder: Path | None,
+    manifest: dict,
+    target: Target,
+    method: Any,
+    key: jax.Array,
+    start: Any,
+    max_seconds: float | None,
+    progress: bool,
+    recorded_layout: str | None = None,
+) -> Posterior:
+    run = Run(
+        folder, progress, max_seconds, recorded_layout, on_layout=lambda name: _record_layout(folder, manifest, name)
+    )
+    try:
+        posterior = _fit_and_record(method, key, target, start, run)
+    except KeyboardInterrupt:
+        if folder is not None:
+            run.progress.say(f"Interrupted, and saved. To continue: po.resume({str(folder)!r}, data=(x, y))")
+        raise
+    posterior.attached = manifest.get("attached", {})
+    if folder is not None:
+        saving.write_posterior(posterior, folder, manifest, "complete" if run.is_whole else "cut short")
+        if run.is_whole:
+            shutil.rmtree(folder / "stages", ignore_errors=True)
+    return posterior
+
+
+def _fit_and_record(method: Any, key: jax.Array, target: Target | Density, start: Any, run: Run) -> Any:
+    """The method's posterior (or draws), with the facts of the fit."""
+    began = time.monotonic()
+    run.note(target.caveat)
+    try:
+        posterior = method.fit(key, target, start, run)
+    finally:
+        run.progress.close()
+    if not isinstance(posterior, Posterior | Draws):
+        raise SettingError(
+            f"{type(method).__name__}.fit returned {type(posterior).__name__}",
+            "a po.Posterior",
+            "subclass po.Posterior",
+        )
+    if not run.is_whole:
+        run.note("max_seconds ended the fit early")
+    posterior.facts |= {
+        "method": registry.to_json(method),
+        "seconds": run.seconds_before + time.monotonic() - began,
+        "gradients": run.num_gradients,
+        "num_data": target.num_data,
+        "notes": run.notes,
+        "is_whole": run.is_whole,
+    }
+    return posterior
+
+
+def _check_seconds(max_seconds: float | None) -> None:
+    if max_seconds is not None and not max_seconds > 0:
+        raise SettingError(f"max_seconds is {max_seconds}", "a positive number", "leave it out for no limit")
+
+
+def _resume(folder: Path, target: Target, method: Any, max_seconds: float | None, progress: bool) -> Posterior:
+    if store.read_manifest(folder)["status"] == "complete":  # which may be a folder to read only
+        return saving.load(folder, target.model.network, target.model.likelihood, target.model.prior)
+    with store.locked(folder):
+        stored = store.read_manifest(folder)
+        if stored["status"] == "complete":  # by now
+            return saving.load(folder, target.model.network, target.model.likelihood, target.model.prior)
+        return _continue(folder, stored, target, method, max_seconds, progress)
+
+
+def _continue(
+    folder: Path, stored: dict, target: Target, method: Any, max_seconds: float | None, progress: bool
+) -> Posterior:
+    shutil.rmtree(folder / "arrays", ignore_errors=True)  # of a run that was cut short
+    manifest = {name: part for name, part in stored.items() if name != "posterior"} | {"status": "running"}
+    store.write_json(folder / store.MANIFEST, manifest)
+    start = None
+    if (folder / store.START).is_file():
+        leaves = store.read_arrays(folder / store.START)
+        start = jax.tree.structure(target.structs).unflatten(leaves[str(i)] for i in range(len(leaves)))
+    key = key_from_json(stored["run"]["key"])
+    return _run(folder, manifest, target, method, key, start, max_seconds, progress, stored["run"].get("layout"))
+
+
+def _written_start(method: Any, start: Any, target: Target, key: jax.Array) -> tuple[Any, Any]:
+    """Starts as plain weights, so that they can be written down, and the method without them."""
+    own = getattr(method, "start", None)
+    if isinstance(start, str):  # "prior" or "map", as a sampler's own setting
+        if own is None:
+            raise SettingError(f"start is {start!r}", f"weights: {type(method).__name__} has no start", "leave it out")
+        return replace(method, start=start), None
+    if own is not None and not isinstance(own, str):
+        method, start = replace(method, start="prior"), own if start is None else start
+    if start is None:
+        return method, None
+    num = getattr(method, "num_chains", getattr(method, "size", 1))
+    if hasattr(start, "sample_params"):
+        return method, start.sample_params(jax.random.fold_in(key, START_STREAM), num)
+    return method, target.as_starts(start, num)
+
+
+def _manifest(target: Target, method: Any, key: jax.Array) -> dict:
+    return {
+        "format": "posteria",
+        "schema": store.SCHEMA,
+        "status": "running",
+        "versions": saving.versions(),
+        "model": saving.model_to_json(target),
+        "run": {
+            "method": registry.to_json(method),
+            "key": key_to_json(key),
+            "data": store.fingerprint(target.data),
+            "density": _density_fingerprint(target),
+            "optimizer": _optimizer_fingerprint(method, target),
+        },
+    }
+
+
+def _record_layout(folder: Path | None, manifest: dict, layout: str) -> None:
+    if folder is not None:
+        manifest["run"]["layout"] = layout
+        store.write_json(folder / store.MANIFEST, manifest)
+
+
+def _density_fingerprint(target: Target) -> list[float]:
+    """Log prior and log likelihoods of a few rows at fixed weights: another network, prior or likelihood would show."""
+    params = _fixed_params(target)
+    numbers = [float(target.log_prior(params))]
+    if target.data is not None:
+        batch = jax.tree.map(lambda leaf: leaf[:8], target.data)
+        numbers += [float(v) for v in target.log_likelihood(params, batch)]
+    return [float(f"{number:.4e}") for number in np.nan_to_num(numbers)] + [float(target.temperature)]
+
+
+def _optimizer_fingerprint(method: Any, target: Target) -> list[float]:
+    """The size of two updates of the user's optimiser at fixed gradients."""
+    optimizer = _optimizer_of(method)
+    if optimizer is None:
+        return []
+    params = _fixed_params(target)
+    state, numbers = optimizer.init(params), []
+    for _ in range(2):
+        updates, state = optimizer.update(params, state, params)
+        numbers.append(float(f"{float(jnp.abs(tree.ravel(updates)).sum()):.4e}"))
+    return numbers
+
+
+def _optimizer_of(method: Any) -> Any:
+    """The user's optimiser, of the method or of one inside it."""
+    if getattr(method, "optimizer", None) is not None or not is_dataclass(method):
+        return getattr(method, "optimizer", None)
+    inner = (getattr(method, field.name) for field in fields(method))
+    found = (_optimizer_of(part) for part in inner if hasattr(part, "fit"))
+    return next((optimizer for optimizer in found if optimizer is not None), None)
+
+
+def _fixed_params(target: Target) -> tree.Params:
+    flat = 0.1 * jax.random.normal(jax.random.key(7), (tree.size(target.structs),))
+    return tree.unraveller(target.structs)(flat)
+
+
+def _check_same_run(stored: dict, manifest: dict) -> None:
+    """Refuse to continue a run with other data, another model or another method than it began with."""
+    if "run" not in stored:
+        raise StoreError("the folder holds a saved posterior", "the folder of a fit", "choose another folder")
+    old, new = stored["run"], manifest["run"]
+    if old["data"] != new["data"]:
+        raise StoreError(
+            "the data are not those of the run", "the same x and y, in the same order", "pass the data it began with"
+        )
+    if stored["model"]["structure"] != manifest["model"]["structure"]:
+        raise StoreError(
+            "the network has other parameters than the run's", "the same network", "pass the network it began with"
+        )
+    parts = ("likelihood", "prior", "temperature")  # written down exactly, or judged by the density
+    is_same = all(stored["model"][part] == manifest["model"][part] for part in parts)
+    if not is_same or not np.allclose(old["density"], new["density"], rtol=1e-2, atol=1e-3):
+        raise StoreError(
+            "the model's density is not that of the run",
+            "the same network, likelihood, prior and temperature",
+            "pass the model it began with",
+        )
+    if old["method"] != new["method"] or not np.allclose(old["optimizer"], new["optimizer"], rtol=1e-2):
+        raise StoreError(
+            f"the method is {new['method']}", f"{old['method']}, as the run began", "pass the same settings"
+        )
+    if old["key"] != new["key"]:
+        raise StoreError("the key is not that of the run", "the same key", "pass the key it began with")
