@@ -6,7 +6,7 @@ BIN := .venv/bin
 BENCH_BIN := .venv-bench/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test slow surface picture bench study clean
+.PHONY: help demo test slow mutants surface picture bench study clean
 
 help:  ## show this
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -22,6 +22,11 @@ test: .venv/.installed  ## lint, formatting, types and the fast tests
 
 slow: .venv/.installed  ## the tests that `make test` leaves out (an hour)
 	$(BIN)/python -m pytest -n 2 --dist loadscope -m slow
+
+mutants: .venv/.installed  ## would the tests notice? a sample of small wrong changes to the source (hours; goes on where it stopped)
+	nice -n 15 $(BIN)/python tools/mutants cover
+	nice -n 15 $(BIN)/python tools/mutants run
+	$(BIN)/python tools/mutants report
 
 surface: .venv/.installed  ## write src/posteria/__init__.pyi again, after a change of public names
 	$(BIN)/python tools/surface.py

@@ -46,6 +46,13 @@ def test_a_remainder_is_filled_up_without_repeats_in_a_batch(num_data, batch_siz
         assert counts.max() <= 2
 
 
+@pytest.mark.parametrize(("num_data", "batch_size"), [(10, 4), (506, 100), (9, 5)])
+def test_an_epochs_last_batch_is_filled_up_with_its_first_rows(num_data, batch_size):
+    per_epoch = num_steps_per_epoch(num_data, batch_size)
+    for epoch in batches(jax.random.key(8), 3 * per_epoch, num_data, batch_size).reshape(3, -1):
+        np.testing.assert_array_equal(epoch[num_data:], epoch[: len(epoch) - num_data])
+
+
 @pytest.mark.parametrize("num_data", [3, 4, 5, 6, 7])
 def test_all_orders_of_a_few_rows_are_equally_likely(num_data):
     keys = jax.random.split(jax.random.key(3), 20 * math.factorial(num_data) + 2000)

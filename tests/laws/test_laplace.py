@@ -53,6 +53,26 @@ def test_the_covariance_of_every_structure_scales_with_temperature(structure, te
     np.testing.assert_allclose(covariances[1], temperature * covariances[0], rtol=1e-5)
 
 
+@pytest.mark.parametrize("temperature", [1.0, 0.25])
+def test_inferred_noise_is_as_wide_as_its_tempered_closed_form(temperature):
+    """With a mean function pinned at zero, -log density is (shape + n/2)(exp(l) - l) around the mode of the log
+    precision, so that its variance there is T / (shape + n/2): in the spread, in draws, and in predictions."""
+    y = 0.4 * np.random.default_rng(3).normal(size=(25, 1)).astype(np.float32)
+    x = np.ones((25, 1), np.float32)
+    pinned = po.Network(lambda key, x: {"w": jnp.zeros((1, 1))}, lambda params, x: 0.0 * (x @ params["w"]))
+    model = po.Model(pinned, po.likelihoods.Gaussian(shape=2.0, rate=0.1), temperature=temperature)
+    posterior = po.fit(model, (x, y), po.Laplace("full"), start={"w": np.zeros((1, 1))}, progress=False)
+    variance = temperature / (2.0 + 12.5)
+    np.testing.assert_allclose(posterior.spread.variances[0], variance, rtol=1e-3)
+    np.testing.assert_allclose(posterior.spread.covariance()[0, 0], variance, rtol=1e-3)
+    drawn = posterior.sample_params(jax.random.key(0), 4000)["likelihood"]["log_precision"]
+    assert abs(np.var(drawn) / variance - 1) < 4 * np.sqrt(2 / 4000)
+    functions = posterior.draws(jax.random.key(0), x[:1], 4000)[1]["log_precision"]
+    assert abs(np.var(functions) / variance - 1) < 4 * np.sqrt(2 / 4000)
+    noise_variance = np.exp(-posterior.mean[0] + variance / 2)  # the mean of exp(-l), by points that are spread evenly
+    np.testing.assert_allclose(posterior.predict(x[:1]).aleatoric, noise_variance, rtol=2e-3)
+
+
 def test_the_evidence_at_another_temperature_is_refused():
     _, posterior = _fitted(TestLaplace.method, "linear_regression", temperature=2.0)
     with pytest.raises(SettingError, match="temperature"):

@@ -202,6 +202,24 @@ def test_a_control_variate_cuts_gradient_variance_tenfold_near_the_mode():
     assert (np.abs(bias) < 4 * (controlled - full).std(0) / np.sqrt(200)).all()
 
 
+def test_the_anchor_of_svrg_is_where_the_epoch_began_and_that_of_a_control_variate_stays():
+    known = linear_regression()  # of 30 rows: 3 steps an epoch
+    target = po.Target(known.model, known.data)
+    flat, start = coordinates(target.without_data()), jnp.zeros(tree.size(target.structs))
+    for variance_reduction in ("svrg", "control-variate"):
+        method = po.SGLD(batch_size=10, step_size=0.001, variance_reduction=variance_reduction)
+        kernel = warmup_kernel(target.without_data(), method.transformation(), method.kernel_settings(10))
+        state = kernel.init(jax.random.key(0), start, target.data)
+        step, positions = jax.jit(kernel.step), []
+        for number in range(8):
+            positions.append(state.position)
+            state, _ = step(jax.random.key(number), state, target.data)
+            wanted = positions[number // 3 * 3 if variance_reduction == "svrg" else 0]
+            np.testing.assert_array_equal(state.anchor.position, wanted)
+            gradient = jax.grad(flat.log_density)(wanted, target.data)
+            np.testing.assert_allclose(state.anchor.gradient, gradient, rtol=1e-4, atol=1e-3)
+
+
 @pytest.mark.parametrize("variance_reduction", [pytest.param("control-variate", marks=pytest.mark.slow), "svrg"])
 def test_with_variance_reduced_batches_the_moments_are_right(variance_reduction):
     known = linear_regression()

@@ -71,10 +71,10 @@ def test_ece_counts_confidence_one(mode):
 
 
 def test_ece_puts_an_edge_into_the_bin_below():
-    """Confidences 0.5 and 0.75 of four bins: two bins, and their errors must not cancel."""
-    probs = binary([0.5, 0.5, 0.75, 0.75])
-    assert ece(probs, [1, 1, 1, 1], bins=4) == pytest.approx((2 * 0.5 + 2 * 0.25) / 4)
-    assert ece(probs, [1, 1, 0, 0], bins=4) == pytest.approx((2 * 0.5 + 2 * 0.75) / 4)
+    """Of four bins, the confidence 0.75 is in one with 0.6, where their errors cancel, and in none with 0.8."""
+    assert ece(binary([0.6, 0.75]), [1, 0], bins=4) == pytest.approx(abs(0.4 - 0.75) / 2)
+    assert ece(binary([0.75, 0.8]), [0, 1], bins=4) == pytest.approx((0.75 + 0.2) / 2)
+    assert ece(binary([0.5, 0.6]), [0, 1], bins=4) == pytest.approx((0.5 + 0.4) / 2)
 
 
 @pytest.mark.parametrize("mode", ["width", "mass"])

@@ -1,0 +1,236 @@
+"""Would the tests notice? Small wrong changes are made to the source, one at a time, and the tests that reach each are
+run until one fails.
+
+    python tools/mutants cover                     which fast test runs which line: each test file once, by itself
+    python tools/mutants run --num 240 --seed 0    a sample, a quarter from each package; goes on where it stopped
+    python tools/mutants report                    the score, and those that survived
+
+All of it lives in `.mutants/`: a copy of the repository to be changed, what was covered, and a line for each result.
+(mutmut forks a process that has started JAX, which hangs; cosmic-ray runs one command, here the whole suite, for each.)
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+from mutations import Mutant, all_below
+
+ROOT = Path(__file__).resolve().parents[2]
+HOME = ROOT / ".mutants"
+TREE, COVER, RESULTS = HOME / "tree", HOME / "cover", HOME / "results.jsonl"
+PACKAGES = [f"src/posteria/{name}" for name in ("models", "methods", "posteriors", "metrics")]
+BUDGET = 150.0  # seconds of tests, as they took unchanged, that a mutant is given
+PATIENCE = 4.0  # times the tests' own seconds before a mutant counts as one that hangs
+STARTUP = 120.0  # seconds
+
+
+def cover(only: list[str]) -> None:
+    """Run each test file by itself in the copy; one whose text, and whose package's text, is as before is not run."""
+    refresh_tree()
+    COVER.mkdir(parents=True, exist_ok=True)
+    files = only or sorted(path.relative_to(TREE).as_posix() for path in (TREE / "tests").rglob("test_*.py"))
+    for number, file in enumerate(files, 1):
+        out = COVER / (file.replace("/", "--") + ".json")
+        if out.is_file() and not only:
+            continue
+        began = time.monotonic()
+        extra = {
+            "COVER_SOURCE": os.pathsep.join(str(TREE / package) for package in PACKAGES),
+            "COVER_OUT": str(out),
+            "PYTHONPATH": os.pathsep.join((str(TREE / "src"), str(Path(__file__).parent))),
+        }
+        done = pytest(["-p", "covering", file], extra, timeout=3600)
+        print(f"{number}/{len(files)} {file}: {done}, {time.monotonic() - began:.0f} s", flush=True)
+
+
+def run(num: int, seed: int, only: str | None, again: bool) -> None:
+    refresh_tree()
+    covered = Covered.read()
+    known = {} if again else {result["key"]: result for result in results()}
+    chosen = sample(num, seed)
+    if only is not None:
+        chosen = [mutant for mutant in chosen if only in mutant.name]
+    for number, mutant in enumerate(chosen, 1):
+        source = (TREE / mutant.path).read_bytes()
+        key = key_of(mutant, source)
+        if key in known:
+            continue
+        began = time.monotonic()
+        tests = covered.tests(mutant)
+        outcome, killer = ("survived", "no test reaches it") if not tests else trial(mutant, source, tests, covered)
+        seconds = round(time.monotonic() - began, 1)
+        found = {"key": key, "name": mutant.name, "outcome": outcome, "by": killer, "tests": len(tests)}
+        with RESULTS.open("a") as file:
+            file.write(json.dumps(found | {"seconds": seconds}) + "\n")
+        print(
+            f"{number}/{len(chosen)} {outcome:8} {mutant.name}  [{len(tests)} tests, {seconds:.0f} s] {killer}",
+            flush=True,
+        )
+
+
+def trial(mutant: Mutant, source: bytes, tests: list[str], covered: "Covered") -> tuple[str, str]:
+    """Run the tests with the mutant in place of the source, which comes back whatever happens."""
+    path = TREE / mutant.path
+    before = path.stat()
+    try:
+        path.write_bytes(mutant.applied(source))
+        limit = STARTUP + PATIENCE * sum(covered.seconds[test] for test in tests)
+        outcome = pytest(["-x", *tests], {"PYTHONDONTWRITEBYTECODE": "1"}, timeout=limit)
+    finally:
+        path.write_bytes(source)
+        os.utime(path, (before.st_atime, before.st_mtime))  # so that the compiled source is that of this text again
+    if outcome == "passed":
+        return "survived", ""
+    return ("hung", "") if outcome == "timeout" else ("killed", outcome)
+
+
+def pytest(arguments: list[str], extra: dict[str, str], timeout: float) -> str:
+    """ "passed", "timeout", or the name of the first test that failed."""
+    settings = {"PYTHONPATH": str(TREE / "src"), "JAX_COMPILATION_CACHE_DIR": str(HOME / "jax"), "COLUMNS": "400"}
+    command = [sys.executable, "-m", "pytest", "-q", "-m", "not slow", "-p", "no:cacheprovider", "--tb=no", "-rfE"]
+    try:
+        done = subprocess.run(
+            [*command, *arguments],
+            cwd=TREE,
+            env={**os.environ, **settings, **extra},
+            timeout=timeout,
+            capture_output=True,
+            text=True,
+        )
+    except subprocess.TimeoutExpired:
+        return "timeout"
+    if done.returncode == 0:
+        return "passed"
+    failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    return (
+        failed[0].split(" - ")[0]
+        if failed
+        else f"exit code {done.returncode}: {done.stdout[-300:]}{done.stderr[-300:]}"
+    )
+
+
+class Covered:
+    """Which tests reach a line, and the seconds that each takes."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self.lines: dict[str, dict[int, set[str]]] = {}
+
+    @classmethod
+    def read(cls) -> "Covered":
+        whole = cls()
+        for path in sorted(COVER.glob("*.json")):
+            found = json.loads(path.read_text())
+            whole.seconds |= found["seconds"]
+            for file, lines in found["lines"].items():
+                place = whole.lines.setdefault(Path(file).relative_to(TREE).as_posix(), {})
+                for line, tests in lines.items():
+                    place.setdefault(int(line), set()).update(tests)
+        return whole
+
+    def tests(self, mutant: Mutant) -> list[str]:
+        """The cheapest first, up to the budget: those that run the line, then those that run its function, then the
+        rest of their files: what is compiled once is run by the first test that needs it, and needed by others."""
+        lines = self.lines.get(mutant.path, {})
+        reach = lines.get(mutant.line, set())
+        around = set().union(
+            *(tests for line, tests in lines.items() if mutant.function[0] <= line <= mutant.function[1])
+        )
+        files = {test.split("::")[0] for test in reach | around}
+        rest = {test for test in self.seconds if test.split("::")[0] in files} if reach | around else set()
+        chosen, total = [], 0.0
+        for tests in (reach, around - reach, rest - around - reach):
+            for test in sorted(tests & self.seconds.keys(), key=lambda test: (self.seconds[test], test)):
+                if total + self.seconds[test] <= BUDGET or not chosen:
+                    chosen.append(test)
+                    total += self.seconds[test]
+        order = list(dict.fromkeys(test.split("::")[0] for test in chosen))  # a file's compiled code is kept for it
+        return sorted(chosen, key=lambda test: order.index(test.split("::")[0]))
+
+
+def sample(num: int, seed: int) -> list[Mutant]:
+    """A fixed sample, the same number from each package, shuffled so that any beginning of it is a sample too."""
+    chosen = []
+    for package in PACKAGES:
+        mutants = list(all_below([package], TREE))
+        chosen += random.Random(seed).sample(mutants, min(len(mutants), num // len(PACKAGES)))
+    random.Random(seed).shuffle(chosen)
+    return chosen
+
+
+def key_of(mutant: Mutant, source: bytes) -> str:
+    """The same as long as the function around it has the same text."""
+    lines = source.splitlines()[mutant.function[0] - 1 : mutant.function[1]]
+    within = mutant.start - sum(len(line) + 1 for line in source.splitlines()[: mutant.function[0] - 1])
+    text = b"\n".join([mutant.path.encode(), *lines, mutant.new.encode(), str(within).encode()])
+    return hashlib.sha256(text).hexdigest()[:16]
+
+
+def results() -> list[dict]:
+    return [json.loads(line) for line in RESULTS.read_text().splitlines()] if RESULTS.is_file() else []
+
+
+def report() -> None:
+    latest = {result["key"]: result for result in results()}.values()
+    by_package = Counter((package_of(result), result["outcome"] != "survived") for result in latest)
+    for package in [*dict.fromkeys(map(package_of, latest)), None]:
+        killed, survived = (
+            sum(count for (name, is_dead), count in by_package.items() if package in (name, None) and is_dead == wanted)
+            for wanted in (True, False)
+        )
+        print(f"{package or 'all':12} {killed} of {killed + survived} killed, {killed / max(1, killed + survived):.1%}")
+    for result in sorted(latest, key=lambda result: result["name"]):
+        if result["outcome"] == "survived":
+            print(f"survived: {result['name']} {result['by']}")
+
+
+def package_of(result: dict) -> str:
+    return result["name"].split("/")[2]
+
+
+def refresh_tree() -> None:
+    """Copy what git would: files that are tracked, or new and not ignored; unchanged ones keep their times."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split("\n")
+    wanted = {name for name in listed if name and (ROOT / name).is_file()}
+    for name in wanted:
+        source, copy = ROOT / name, TREE / name
+        if not copy.is_file() or copy.read_bytes() != source.read_bytes():
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, copy)
+    for path in [*TREE.glob("src/**/*.py"), *TREE.glob("tests/**/*.py")]:
+        if path.relative_to(TREE).as_posix() not in wanted:
+            path.unlink()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("cover").add_argument("files", nargs="*", help="test files to run again")
+    runner = commands.add_parser("run")
+    runner.add_argument("--num", type=int, default=240)
+    runner.add_argument("--seed", type=int, default=0)
+    runner.add_argument("--only", help="mutants whose name has this in it")
+    runner.add_argument("--again", action="store_true", help="also those whose result is known")
+    commands.add_parser("report")
+    asked = parser.parse_args()
+    if asked.command == "cover":
+        cover(asked.files)
+    elif asked.command == "run":
+        run(asked.num, asked.seed, asked.only, asked.again)
+    else:
+        report()
+
+
+if __name__ == "__main__":
+    main()
