@@ -34,22 +34,33 @@ STARTUP = 120.0  # seconds
 
 
 def cover(only: list[str]) -> None:
-    """Run each test file by itself in the copy; one whose text, and whose package's text, is as before is not run."""
+    """Run each test file by itself in the copy, but those whose text is as it was.
+
+    Where the source has changed much since, remove `.mutants/cover`: its lines are how tests are found.
+    """
     refresh_tree()
     COVER.mkdir(parents=True, exist_ok=True)
-    files = only or sorted(path.relative_to(TREE).as_posix() for path in (TREE / "tests").rglob("test_*.py"))
+    files = only or test_files()
     for number, file in enumerate(files, 1):
-        out = COVER / (file.replace("/", "--") + ".json")
-        if out.is_file() and not only:
+        if not only and cover_of(file).is_file():
             continue
         began = time.monotonic()
         extra = {
             "COVER_SOURCE": os.pathsep.join(str(TREE / package) for package in PACKAGES),
-            "COVER_OUT": str(out),
+            "COVER_OUT": str(cover_of(file)),
             "PYTHONPATH": os.pathsep.join((str(TREE / "src"), str(Path(__file__).parent))),
         }
         done = pytest(["-p", "covering", file], extra, timeout=3600)
         print(f"{number}/{len(files)} {file}: {done}, {time.monotonic() - began:.0f} s", flush=True)
+
+
+def test_files() -> list[str]:
+    return sorted(path.relative_to(TREE).as_posix() for path in (TREE / "tests").rglob("test_*.py"))
+
+
+def cover_of(file: str) -> Path:
+    text = hashlib.sha256((TREE / file).read_bytes()).hexdigest()[:16]
+    return COVER / f"{file.replace('/', '--')}-{text}.json"
 
 
 def run(num: int, seed: int, only: str | None, again: bool) -> None:
@@ -66,15 +77,13 @@ def run(num: int, seed: int, only: str | None, again: bool) -> None:
             continue
         began = time.monotonic()
         tests = covered.tests(mutant)
-        outcome, killer = ("survived", "no test reaches it") if not tests else trial(mutant, source, tests, covered)
+        outcome, by = ("survived", "no test reaches it") if not tests else trial(mutant, source, tests, covered)
         seconds = round(time.monotonic() - began, 1)
-        found = {"key": key, "name": mutant.name, "outcome": outcome, "by": killer, "tests": len(tests)}
+        found = {"key": key, "name": mutant.name, "outcome": outcome, "by": by, "tests": len(tests)}
         with RESULTS.open("a") as file:
             file.write(json.dumps(found | {"seconds": seconds}) + "\n")
-        print(
-            f"{number}/{len(chosen)} {outcome:8} {mutant.name}  [{len(tests)} tests, {seconds:.0f} s] {killer}",
-            flush=True,
-        )
+        words = f"{outcome:8} {mutant.name}  [{len(tests)} tests, {seconds:.0f} s] {by}"
+        print(f"{number}/{len(chosen)} {words}", flush=True)
 
 
 def trial(mutant: Mutant, source: bytes, tests: list[str], covered: "Covered") -> tuple[str, str]:
@@ -111,11 +120,8 @@ def pytest(arguments: list[str], extra: dict[str, str], timeout: float) -> str:
     if done.returncode == 0:
         return "passed"
     failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
-    return (
-        failed[0].split(" - ")[0]
-        if failed
-        else f"exit code {done.returncode}: {done.stdout[-300:]}{done.stderr[-300:]}"
-    )
+    words = f"exit code {done.returncode}: {done.stdout[-300:]}{done.stderr[-300:]}"
+    return failed[0].split(" - ")[0] if failed else words
 
 
 class Covered:
@@ -128,11 +134,14 @@ class Covered:
     @classmethod
     def read(cls) -> "Covered":
         whole = cls()
-        for path in sorted(COVER.glob("*.json")):
-            found = json.loads(path.read_text())
+        for file in test_files():
+            if not cover_of(file).is_file():  # a test that is no more would count as one that fails
+                print(f"{file} is not covered, and not run: python tools/mutants cover")
+                continue
+            found = json.loads(cover_of(file).read_text())
             whole.seconds |= found["seconds"]
-            for file, lines in found["lines"].items():
-                place = whole.lines.setdefault(Path(file).relative_to(TREE).as_posix(), {})
+            for path, lines in found["lines"].items():
+                place = whole.lines.setdefault(Path(path).relative_to(TREE).as_posix(), {})
                 for line, tests in lines.items():
                     place.setdefault(int(line), set()).update(tests)
         return whole
@@ -142,9 +151,8 @@ class Covered:
         rest of their files: what is compiled once is run by the first test that needs it, and needed by others."""
         lines = self.lines.get(mutant.path, {})
         reach = lines.get(mutant.line, set())
-        around = set().union(
-            *(tests for line, tests in lines.items() if mutant.function[0] <= line <= mutant.function[1])
-        )
+        first, last = mutant.function
+        around = set().union(*(tests for line, tests in lines.items() if first <= line <= last))
         files = {test.split("::")[0] for test in reach | around}
         rest = {test for test in self.seconds if test.split("::")[0] in files} if reach | around else set()
         chosen, total = [], 0.0
