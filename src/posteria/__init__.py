@@ -16,7 +16,7 @@ _HOMES = {home.partition(":")[2]: home for home in SHELF.values()} | {
     "Model": "posteria.models.model:Model",
     "Network": "posteria.networks:Network",
     "Posterior": "posteria.posteriors.base:Posterior",
-    "Predictive": "posteria.posteriors.predict:Predictive",
+    "Predictive": "posteria.posteriors.predictive:Predictive",
     "Regressor": "posteria.estimators:Regressor",
     "Run": "posteria.engine.loop:Run",
     "Target": "posteria.models.target:Target",

@@ -50,7 +50,7 @@ from posteria.models.target import Target as Target
 from posteria.networks import Network as Network
 from posteria.networks import network as network
 from posteria.posteriors.base import Posterior as Posterior
-from posteria.posteriors.predict import Predictive as Predictive
+from posteria.posteriors.predictive import Predictive as Predictive
 from posteria.posteriors.saving import load as load
 from posteria.runs import fit as fit
 from posteria.runs import resume as resume

@@ -17,7 +17,9 @@ import pytest
 
 import posteria as po
 from comparison import small
-from posteria.comparison import grades, results, runner
+from posteria.comparison.judge import grades
+from posteria.comparison.run import runner
+from posteria.comparison.tell import results
 from posteria.errors import DataError, SettingError, StoreError
 from posteria.posteriors import store
 

@@ -8,7 +8,7 @@ import pytest
 
 import posteria as po
 from posteria.cli.settings import build_method
-from posteria.comparison.plan import plan
+from posteria.comparison.ask.asking import plan
 from posteria.errors import SettingError
 
 MAP = {"map": po.MAP(num_epochs=50)}

@@ -5,9 +5,11 @@ import pytest
 from scipy.stats import norm
 
 import posteria as po
-from posteria.comparison import baselines, foreign, grades
-from posteria.comparison.predictives import ProbsPredictive, QuantilePredictive
-from posteria.comparison.problems import extremes
+from posteria.comparison.ask.question import extremes
+from posteria.comparison.enter import baselines
+from posteria.comparison.enter.predictives import ProbsPredictive, QuantilePredictive
+from posteria.comparison.judge import grades
+from posteria.data import foreign
 
 MEAN, STD = np.array([0.0, 3.0, -50.0]), np.array([1.0, 0.1, 20.0])
 Y = np.array([0.3, 3.4, -90.0])

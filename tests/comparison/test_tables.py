@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from posteria.comparison import tables
+from posteria.comparison.tell import score_tables
 from report import made_up
 
 
@@ -16,7 +16,7 @@ def found(tmp_path_factory):
 
 @pytest.mark.parametrize("width", [80, 120, 400])
 def test_no_line_is_wider_than_asked_and_no_cell_is_cut(found, width):
-    text = tables.as_text(found, width)
+    text = score_tables.as_text(found, width)
     remarks = [line for line in text.splitlines() if line.startswith(("*", "Mean")) or "failed:" in line]
     assert max(len(line) for line in text.splitlines() if line not in remarks) <= width
     assert "\N{HORIZONTAL ELLIPSIS}" not in text
@@ -24,9 +24,9 @@ def test_no_line_is_wider_than_asked_and_no_cell_is_cut(found, width):
         for row in problem["rows"]:
             for column in problem["columns"]:
                 if not column["minor"] and row["status"] == "done":
-                    assert tables.cell(row, column) in text
+                    assert score_tables.cell(row, column) in text
     assert "failed: " in text
 
 
 def test_what_latex_would_take_for_a_command_is_escaped():
-    assert tables._tex("a_b {50 %} ~x^2") == r"a\_b \{50 \%\} \textasciitilde{}x\textasciicircum{}2"
+    assert score_tables._tex("a_b {50 %} ~x^2") == r"a\_b \{50 \%\} \textasciitilde{}x\textasciicircum{}2"

@@ -9,11 +9,11 @@ import pytest
 
 import posteria as po
 from posteria import tree
-from posteria.comparison import pictures
+from posteria.comparison.judge import pictures
 from posteria.engine.loop import Run
 from posteria.errors import SettingError
 from posteria.posteriors.draws import forward
-from posteria.posteriors.subspace import Plane, restricted
+from posteria.posteriors.restricted import Plane, restricted
 from posteria.testing import ExactLaws, ProcedureLaws, linear_regression
 from posteria.testing.statistics import LEAST_P_VALUE, moments_p_value
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import norm
 
-from posteria.comparison import results
+from posteria.comparison.tell import results
 
 LABELS = {  # name: (label, role, spread as a share of the right one, growth off the data, seconds)
     "nuts": ("NUTS", "reference", 1.0, 1.0, 310.0),

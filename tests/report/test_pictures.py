@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from posteria.plots import calibration, chains, comparison, panels, theme
+from posteria.plots import calibration, mixing, panels, side_by_side, theme
 from posteria.plots.svg import LARGE, SMALL, Canvas
 
 TEXT_CONTRAST, GRAPHIC_CONTRAST = 4.5, 3.0  # WCAG 2.2, AA
@@ -102,11 +102,11 @@ def test_accuracy_by_confidence_keeps_confidence_one():
 
 def test_rejecting_the_most_uncertain_leaves_the_error_of_the_rest():
     error = np.arange(100.0)
-    rejected, left = comparison.error_by_rejection(error, uncertainty=error)
+    rejected, left = side_by_side.error_by_rejection(error, uncertainty=error)
     kept = 100 * (1 - rejected)
     assert rejected[0] == 0 and rejected[-1] == 0.9
     assert np.allclose(left, (kept - 1) / 2)
-    assert np.allclose(comparison.error_by_rejection(error, -error, root=True)[1] ** 2, 99 - (kept - 1) / 2)
+    assert np.allclose(side_by_side.error_by_rejection(error, -error, root=True)[1] ** 2, 99 - (kept - 1) / 2)
 
 
 def test_a_picture_is_text_and_variables_and_its_ids_are_its_own():
@@ -141,11 +141,11 @@ def test_shortened_paths_are_the_paths():
 
 def test_names_of_points_lie_on_no_other_name():
     points = [
-        comparison.Point(f"method {i}", style, 10.0 + i, 0.1 + 0.002 * i, 0.0)
+        side_by_side.Point(f"method {i}", style, 10.0 + i, 0.1 + 0.002 * i, 0.0)
         for i, style in enumerate(theme.METHODS[:6])
     ]
     with Canvas(LARGE) as canvas:
-        comparison.cost_against_distance(canvas.axes[0], points, "seconds", "W1", ceiling=0.09)
+        side_by_side.cost_against_distance(canvas.axes[0], points, "seconds", "W1", ceiling=0.09)
         canvas.svg("")
         boxes = [text.get_window_extent() for text in canvas.axes[0].texts]
     assert len(boxes) == 7
@@ -160,6 +160,6 @@ def test_panels_side_by_side_show_the_band_but_no_farther_than_the_data_can_judg
 
 def test_r_hats_that_are_not_numbers_count_as_the_worst():
     with Canvas(SMALL) as canvas:
-        chains.rhat_histogram(canvas.axes[0], np.array([1.0, 1.01, np.nan, np.inf]), "weights")
+        mixing.rhat_histogram(canvas.axes[0], np.array([1.0, 1.01, np.nan, np.inf]), "weights")
         heights = [bar.get_height() for bar in canvas.axes[0].patches]
     assert np.isclose(sum(heights), 1.0) and np.isclose(heights[-1], 0.5)

@@ -6,9 +6,10 @@ import re
 import numpy as np
 import pytest
 
-from posteria.comparison import results
+from posteria.comparison.tell import results
 from posteria.errors import StoreError
-from posteria.report import build, figures, write
+from posteria.report import page as written_page
+from posteria.report import page_figures, write
 from report import made_up
 from report.page import Page
 
@@ -160,9 +161,9 @@ def test_text_from_outside_is_never_markup(tmp_path):
 def test_only_what_changed_is_drawn_again(tmp_path):
     made_up.folder(tmp_path, finished=4)
     write(tmp_path)
-    before = build._drawn.cache_info().misses
+    before = written_page._drawn.cache_info().misses
     write(tmp_path)
-    assert build._drawn.cache_info().misses == before
+    assert written_page._drawn.cache_info().misses == before
 
     found = results.read(tmp_path)
     arrays = results.read_picture(tmp_path, "gap", "laplace")
@@ -170,11 +171,11 @@ def test_only_what_changed_is_drawn_again(tmp_path):
     results.write_picture(tmp_path, "gap", "laplace", arrays)
     results.write(tmp_path, found)
     text = write(tmp_path).read_text(encoding="utf-8")
-    drawn = build._drawn.cache_info().misses - before
+    drawn = written_page._drawn.cache_info().misses - before
     of_the_row = sum(
-        not figure.together and set(figure.needs) <= set(arrays) for s in figures.SECTIONS for figure in s.figures
+        not figure.together and set(figure.needs) <= set(arrays) for s in page_figures.SECTIONS for figure in s.figures
     )
-    together = sum(figure.together for s in figures.SECTIONS for figure in s.figures)
+    together = sum(figure.together for s in page_figures.SECTIONS for figure in s.figures)
     assert of_the_row <= drawn <= of_the_row + together
     covered = np.mean(np.abs(2 * arrays["pit"] - 1) <= 0.9)
     assert f"Laplace: {np.mean(np.abs(2 * arrays['pit'] - 1) <= 0.5):.0%} of truths in 50% intervals" in text
@@ -196,8 +197,10 @@ def test_a_new_column_and_a_new_figure_need_no_change_of_the_page(tmp_path, monk
         axes.imshow(row.arrays["sparsity"])
         return f"{row.label}: {row.arrays['sparsity'].sum():.0f} weights are left"
 
-    added = figures.Section("Which weights are left", "", (figures.Figure("Sparsity", "", draw, ("sparsity",)),))
-    monkeypatch.setattr(build, "SECTIONS", (*figures.SECTIONS, added))
+    added = page_figures.Section(
+        "Which weights are left", "", (page_figures.Figure("Sparsity", "", draw, ("sparsity",)),)
+    )
+    monkeypatch.setattr(written_page, "SECTIONS", (*page_figures.SECTIONS, added))
     text = write(tmp_path).read_text(encoding="utf-8")
     assert "log evidence" in text and 'data-value="-3.25"' in text
     assert text.count("3 weights are left") == 1

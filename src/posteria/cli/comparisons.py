@@ -60,8 +60,8 @@ def compare(
     quiet: Quiet = False,
 ) -> None:
     """Fit many methods, grade each against HMC, and write a report; without DATA, a tour."""
-    from posteria.comparison.plan import plan
-    from posteria.comparison.tables import WIDTH
+    from posteria.comparison.ask.asking import plan
+    from posteria.comparison.tell.score_tables import WIDTH
     from posteria.comparison.tour import tour
     from posteria.engine.layout import use_cores
     from posteria.models.priors import Normal

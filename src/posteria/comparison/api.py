@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from posteria.comparison import splits
-from posteria.comparison.entries import Entry, as_entries
-from posteria.comparison.fitting import costs_of, grade_into
-from posteria.comparison.problems import Fold, Problem, describe, extremes, fold_of_arrays, kind_of
-from posteria.comparison.records import Record
-from posteria.comparison.runner import Comparison, Settings, run
+from posteria.comparison.ask import row_splits
+from posteria.comparison.ask.question import Fold, Problem, describe, extremes, fold_of_arrays, kind_of
+from posteria.comparison.enter.entries import Entry, as_entries
+from posteria.comparison.run.fitting import costs_of, grade_into
+from posteria.comparison.run.records import Record
+from posteria.comparison.run.runner import Comparison, Settings, run
 from posteria.data.arrays import check_x, num_rows, rows
 from posteria.errors import DataError, SettingError
 from posteria.methods import registry
@@ -51,10 +51,10 @@ def compare(
     target = Target(model, (x, y))  # refuses what cannot be fitted, and says why
     x, y = check_x(x), np.asarray(target.data[1])  # type: ignore[index]
     kind = kind_of(model)
-    numbers = splits.seeds_of(seeds)
+    numbers = row_splits.seeds_of(seeds)
     foreign = {key: check_x(value, key) for key, value in (out_of_distribution or {}).items()}
     if test is None:
-        parts, how = splits.of_rows(num_rows(x), "random", numbers)
+        parts, how = row_splits.of_rows(num_rows(x), "random", numbers)
         folds = tuple(fold_of_arrays(seed, x, y, part, foreign) for seed, part in zip(numbers, parts))
     else:
         x_test = check_x(test[0], "test x")

@@ -15,9 +15,9 @@ import numpy as np
 
 from posteria import nn
 from posteria.comparison.api import describe_setting
-from posteria.comparison.entries import Entry, as_entries
-from posteria.comparison.plan import Plan, estimate, plan
-from posteria.comparison.problems import Curve, Fold, Problem, describe
+from posteria.comparison.ask.asking import Plan, estimate, plan
+from posteria.comparison.ask.question import Curve, Fold, Problem, describe
+from posteria.comparison.enter.entries import Entry, as_entries
 from posteria.data.preparation import Preparation
 from posteria.methods.chains.hmc import HMC
 from posteria.methods.chains.nuts import NUTS

@@ -10,7 +10,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
 from posteria.errors import DataError, SettingError
-from posteria.estimators.table import TableEstimator, can_update, check_lengths
+from posteria.estimators.table_estimator import TableEstimator, can_update, check_lengths
 
 
 class Classifier(ClassifierMixin, TableEstimator):

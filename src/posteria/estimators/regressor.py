@@ -7,7 +7,7 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_array, column_or_1d
 
-from posteria.estimators.table import TableEstimator, can_update, check_lengths
+from posteria.estimators.table_estimator import TableEstimator, can_update, check_lengths
 
 
 class Regressor(RegressorMixin, TableEstimator):

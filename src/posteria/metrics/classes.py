@@ -6,13 +6,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from posteria.errors import DataError, SettingError
-from posteria.metrics import checks
+from posteria.metrics import demands
 
 
 def accuracy(probs: ArrayLike, y: ArrayLike) -> float:
     """Fraction of points whose most probable class (the first of equals) is the true one, 0 to 1."""
-    probs = checks.probabilities("probs", probs)
-    return float((probs.argmax(1) == checks.labels(y, probs)).mean())
+    probs = demands.probabilities("probs", probs)
+    return float((probs.argmax(1) == demands.labels(y, probs)).mean())
 
 
 def brier(probs: ArrayLike, y: ArrayLike) -> float:
@@ -20,8 +20,8 @@ def brier(probs: ArrayLike, y: ArrayLike) -> float:
 
     For two classes that is twice the score of the positive class alone.
     """
-    probs = checks.probabilities("probs", probs)
-    one_hot = np.eye(probs.shape[1])[checks.labels(y, probs)]
+    probs = demands.probabilities("probs", probs)
+    one_hot = np.eye(probs.shape[1])[demands.labels(y, probs)]
     return float(((probs - one_hot) ** 2).sum(1).mean())
 
 
@@ -32,8 +32,8 @@ def ece(probs: ArrayLike, y: ArrayLike, bins: int = 15, mode: Literal["width", "
     confidence 0 in the first. "mass": bins of equally many points (Nguyen and O'Connor 2015); equal confidences share a
     bin, so that the order of the points does not matter.
     """
-    probs = checks.probabilities("probs", probs)
-    is_correct = probs.argmax(1) == checks.labels(y, probs)
+    probs = demands.probabilities("probs", probs)
+    is_correct = probs.argmax(1) == demands.labels(y, probs)
     if bins < 1:
         raise SettingError(f"{bins} bins", "at least one", "15 is usual")
     confidence = probs.max(1)
@@ -58,7 +58,7 @@ def auroc(scores_in: ArrayLike, scores_out: ArrayLike) -> float:
     A larger score means "more foreign" (entropy, mutual information, variance); 0.5 is chance. The area under the ROC
     curve, as the Mann-Whitney statistic. Both are one-dimensional, of any lengths.
     """
-    scores_in, scores_out = checks.numbers("scores_in", scores_in), checks.numbers("scores_out", scores_out)
+    scores_in, scores_out = demands.numbers("scores_in", scores_in), demands.numbers("scores_out", scores_out)
     for name, scores in (("scores_in", scores_in), ("scores_out", scores_out)):
         if scores.ndim != 1:
             raise DataError(f"{name} is {scores.shape}", "one score a point, (n,)", "reduce it to one score a point")

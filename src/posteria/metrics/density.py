@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from posteria.errors import DataError
-from posteria.metrics import checks
+from posteria.metrics import demands
 
 
 def negative_log_likelihood(log_prob: ArrayLike) -> float:
@@ -12,7 +12,7 @@ def negative_log_likelihood(log_prob: ArrayLike) -> float:
 
     A point that was held impossible (-inf) makes it inf: that is its value, not an error.
     """
-    log_prob = checks.real("log_prob", log_prob)
+    log_prob = demands.real("log_prob", log_prob)
     if log_prob.ndim != 1:
         fix = "sum over the outputs of a point first"
         raise DataError(f"log_prob is {log_prob.shape}", "one value a point, (n,)", fix)

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from posteria.errors import DataError, SettingError
-from posteria.metrics import checks
+from posteria.metrics import demands
 
 ORDER_TOLERANCE = 1e-3  # of the largest quantile: a search for quantiles may miss by so much
 END_TOLERANCE = 0.01  # probability still to come where a grid ends
@@ -40,8 +40,8 @@ def wasserstein(quantiles_a: ArrayLike, quantiles_b: ArrayLike, order: Literal[1
     and 0.13 %.
     """
     _check_order(order)
-    quantiles_a, quantiles_b = checks.numbers("quantiles_a", quantiles_a), checks.numbers("quantiles_b", quantiles_b)
-    checks.same_shape("quantiles_a", quantiles_a, "quantiles_b", quantiles_b)
+    quantiles_a, quantiles_b = demands.numbers("quantiles_a", quantiles_a), demands.numbers("quantiles_b", quantiles_b)
+    demands.same_shape("quantiles_a", quantiles_a, "quantiles_b", quantiles_b)
     if quantiles_a.ndim == 0:
         raise DataError("single numbers", "quantiles (level, n, ...)", "evaluate them at quantile_levels(100)")
     for name, quantiles in (("quantiles_a", quantiles_a), ("quantiles_b", quantiles_b)):
@@ -56,8 +56,8 @@ def wasserstein_1_from_cdf(cdf_a: ArrayLike, cdf_b: ArrayLike, grid: ArrayLike) 
     The integral of |F_a - F_b| by the trapezoidal rule. cdfs are (grid, n, ...), evaluated at grid, which is (grid,)
     for all points or shaped as the cdfs; it must reach where both have (nearly) ended.
     """
-    cdf_a, cdf_b, grid = checks.numbers("cdf_a", cdf_a), checks.numbers("cdf_b", cdf_b), checks.numbers("grid", grid)
-    checks.same_shape("cdf_a", cdf_a, "cdf_b", cdf_b)
+    cdf_a, cdf_b, grid = demands.numbers("cdf_a", cdf_a), demands.numbers("cdf_b", cdf_b), demands.numbers("grid", grid)
+    demands.same_shape("cdf_a", cdf_a, "cdf_b", cdf_b)
     if cdf_a.ndim == 0 or grid.shape not in (cdf_a.shape[:1], cdf_a.shape):
         wanted = f"{cdf_a.shape[:1]} or {cdf_a.shape}"
         raise DataError(f"grid is {grid.shape}, the cdfs are {cdf_a.shape}", wanted, "put the grid on the first axis")
@@ -76,7 +76,7 @@ def wasserstein_from_samples(samples_a: ArrayLike, samples_b: ArrayLike, order: 
     apart: the distance falls only with the root of their number.
     """
     _check_order(order)
-    samples_a, samples_b = checks.numbers("samples_a", samples_a), checks.numbers("samples_b", samples_b)
+    samples_a, samples_b = demands.numbers("samples_a", samples_a), demands.numbers("samples_b", samples_b)
     if samples_a.ndim == 0 or samples_a.shape[1:] != samples_b.shape[1:]:
         got = f"samples_a is {samples_a.shape}, samples_b is {samples_b.shape}"
         raise DataError(got, "(draw, n, ...) at the same points", "put the draws on the first axis")
@@ -90,8 +90,8 @@ def wasserstein_from_samples(samples_a: ArrayLike, samples_b: ArrayLike, order: 
 
 
 def _two_probabilities(probs_a: ArrayLike, probs_b: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    probs_a, probs_b = checks.probabilities("probs_a", probs_a), checks.probabilities("probs_b", probs_b)
-    checks.same_shape("probs_a", probs_a, "probs_b", probs_b)
+    probs_a, probs_b = demands.probabilities("probs_a", probs_a), demands.probabilities("probs_b", probs_b)
+    demands.same_shape("probs_a", probs_a, "probs_b", probs_b)
     return probs_a, probs_b
 
 

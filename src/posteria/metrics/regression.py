@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from posteria.errors import DataError
-from posteria.metrics import checks
+from posteria.metrics import demands
 
 BLOCK_VALUES = 2**18  # values worked on at once, 2 MB
 WEIGHT_TOLERANCE = 1e-4  # of the sum of mixture weights, which may come in float32
@@ -12,16 +12,16 @@ WEIGHT_TOLERANCE = 1e-4  # of the sum of mixture weights, which may come in floa
 
 def rmse(mean: ArrayLike, y: ArrayLike) -> float:
     """Root of the mean squared error, in the units of y."""
-    mean, y = checks.numbers("mean", mean), checks.numbers("y", y)
-    checks.same_shape("mean", mean, "y", y)
+    mean, y = demands.numbers("mean", mean), demands.numbers("y", y)
+    demands.same_shape("mean", mean, "y", y)
     return float(np.sqrt(((mean - y) ** 2).mean()))
 
 
 def coverage(lower: ArrayLike, upper: ArrayLike, y: ArrayLike) -> float:
     """Fraction of y inside [lower, upper], ends included, 0 to 1."""
     lower, upper = _interval(lower, upper)
-    y = checks.numbers("y", y)
-    checks.same_shape("lower", lower, "y", y)
+    y = demands.numbers("y", y)
+    demands.same_shape("lower", lower, "y", y)
     return float(((lower <= y) & (y <= upper)).mean())
 
 
@@ -39,9 +39,9 @@ def crps_gaussian_mixture(means: ArrayLike, stds: ArrayLike, y: ArrayLike, weigh
     sum_i w_i A(y - mean_i, std_i) - 1/2 sum_ij w_i w_j A(mean_i - mean_j, sqrt(std_i^2 + std_j^2)):
     the time grows with the square of the number of draws, the memory does not.
     """
-    means, stds, y = checks.numbers("means", means), checks.numbers("stds", stds), checks.numbers("y", y)
-    checks.same_shape("means", means, "stds", stds)
-    checks.draws_of("means", means, y.shape)
+    means, stds, y = demands.numbers("means", means), demands.numbers("stds", stds), demands.numbers("y", y)
+    demands.same_shape("means", means, "stds", stds)
+    demands.draws_of("means", means, y.shape)
     if stds.min() <= 0:
         raise DataError(f"stds reach down to {stds.min():.3g}", "positive", "score point masses by crps_from_samples")
     num_draws = len(means)
@@ -80,8 +80,8 @@ def crps_from_samples(samples: ArrayLike, y: ArrayLike) -> float:
     E|X - y| - 1/2 E|X - X'| over pairs of different draws: the fair, unbiased estimate (Ferro 2014) of the score of the
     distribution that was drawn from. With few draws and a sharp forecast it can fall below zero.
     """
-    samples, y = checks.numbers("samples", samples), checks.numbers("y", y)
-    checks.draws_of("samples", samples, y.shape)
+    samples, y = demands.numbers("samples", samples), demands.numbers("y", y)
+    demands.draws_of("samples", samples, y.shape)
     num_draws = len(samples)
     if num_draws < 2:
         raise DataError("one draw", "at least two", "the spread of a distribution takes two draws")
@@ -98,8 +98,8 @@ def crps_from_quantiles(quantiles: ArrayLike, y: ArrayLike) -> float:
     Twice the integral over levels of the quantile score (Laio & Tamea 2007), by the midpoint rule: for a Gaussian, 100
     levels are high by less than 0.1 %.
     """
-    quantiles, y = checks.numbers("quantiles", quantiles), checks.numbers("y", y)
-    checks.draws_of("quantiles", quantiles, y.shape)
+    quantiles, y = demands.numbers("quantiles", quantiles), demands.numbers("y", y)
+    demands.draws_of("quantiles", quantiles, y.shape)
     levels = (np.arange(len(quantiles)) + 0.5) / len(quantiles)
     error = y - quantiles
     score = np.maximum(levels.reshape(-1, *([1] * y.ndim)) * error, (levels - 1).reshape(-1, *([1] * y.ndim)) * error)
@@ -107,8 +107,8 @@ def crps_from_quantiles(quantiles: ArrayLike, y: ArrayLike) -> float:
 
 
 def _interval(lower: ArrayLike, upper: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    lower, upper = checks.numbers("lower", lower), checks.numbers("upper", upper)
-    checks.same_shape("lower", lower, "upper", upper)
+    lower, upper = demands.numbers("lower", lower), demands.numbers("upper", upper)
+    demands.same_shape("lower", lower, "upper", upper)
     if (lower > upper).any():
         raise DataError(f"{(lower > upper).sum()} intervals end before they start", "lower <= upper", "swap the two")
     return lower, upper
@@ -117,7 +117,7 @@ def _interval(lower: ArrayLike, upper: ArrayLike) -> tuple[np.ndarray, np.ndarra
 def _weights(weights: ArrayLike | None, num_draws: int) -> np.ndarray:
     if weights is None:
         return np.full(num_draws, 1 / num_draws)
-    weights = checks.numbers("weights", weights)
+    weights = demands.numbers("weights", weights)
     if weights.shape != (num_draws,):
         raise DataError(f"weights is {weights.shape}", f"({num_draws},)", "pass one weight a draw")
     if weights.min() < 0 or abs(weights.sum() - 1) > WEIGHT_TOLERANCE:

@@ -14,7 +14,7 @@ import numpy as np
 from jax.scipy import special
 
 from posteria.errors import NetworkError, SettingError
-from posteria.models import cdfs, checks, densities, settings
+from posteria.models import cdfs, densities, settings, y_checks
 from posteria.models.settings import Infer, infer
 from posteria.tree import Params
 
@@ -105,7 +105,7 @@ class Gaussian:
         return jax.tree.map(lambda _: log_precision, self.init(key))
 
     def check(self, y: Any, num_outputs: int) -> np.ndarray:
-        return checks.real_targets(y, num_outputs)
+        return y_checks.real_targets(y, num_outputs)
 
     def noise_std(self, own: Params) -> jax.Array:
         """The noise's standard deviation, given or as inferred: ()."""
@@ -158,7 +158,7 @@ class HeteroscedasticGaussian(_NothingToInfer):
         settings.check_positive(self, "floor")
 
     def check(self, y: Any, num_outputs: int) -> np.ndarray:
-        return checks.real_targets(y, num_outputs, self.outputs_per_target)
+        return y_checks.real_targets(y, num_outputs, self.outputs_per_target)
 
     def log_prob(self, own: Params, outputs: jax.Array, y: jax.Array) -> jax.Array:
         mean, std = self._mean_and_std(outputs)
@@ -215,7 +215,7 @@ class StudentT:
         return jax.tree.map(lambda _: log_precision, self.init(key))
 
     def check(self, y: Any, num_outputs: int) -> np.ndarray:
-        return checks.real_targets(y, num_outputs)
+        return y_checks.real_targets(y, num_outputs)
 
     def log_prob(self, own: Params, outputs: jax.Array, y: jax.Array) -> jax.Array:
         log_scale = _log_scale(self.scale, own)
@@ -250,10 +250,10 @@ class Bernoulli(_NothingToInfer):
                 "one, the log odds of label 1, for Bernoulli",
                 "give the network one output, or use Categorical",
             )
-        return checks.labels(y, num_classes=2)
+        return y_checks.labels(y, num_classes=2)
 
     def log_prob(self, own: Params, outputs: jax.Array, y: jax.Array) -> jax.Array:
-        checks.same_shape(y, outputs.shape[:-1])
+        y_checks.same_shape(y, outputs.shape[:-1])
         logit = densities.widen(outputs)[..., 0]
         return jax.nn.log_sigmoid(jnp.where(y == 1, logit, -logit))
 
@@ -294,10 +294,10 @@ class Categorical(_NothingToInfer):
                 "one a class, at least two, for Categorical",
                 "give the network one output a class, or use Bernoulli",
             )
-        return checks.labels(y, num_classes=num_outputs)
+        return y_checks.labels(y, num_classes=num_outputs)
 
     def log_prob(self, own: Params, outputs: jax.Array, y: jax.Array) -> jax.Array:
-        checks.same_shape(y, outputs.shape[:-1])
+        y_checks.same_shape(y, outputs.shape[:-1])
         log_probs = jax.nn.log_softmax(densities.widen(outputs))
         return jnp.take_along_axis(log_probs, y[..., None], axis=-1)[..., 0]
 
@@ -323,10 +323,10 @@ class Poisson(_NothingToInfer):
     kind: ClassVar[Kind] = "count"
 
     def check(self, y: Any, num_outputs: int) -> np.ndarray:
-        return checks.counts(y, num_outputs)
+        return y_checks.counts(y, num_outputs)
 
     def log_prob(self, own: Params, outputs: jax.Array, y: jax.Array) -> jax.Array:
-        checks.same_shape(y, outputs.shape)
+        y_checks.same_shape(y, outputs.shape)
         return densities.poisson(densities.widen(outputs), densities.widen(y)).sum(-1)
 
     def sample(self, key: jax.Array, own: Params, outputs: jax.Array) -> jax.Array:
@@ -338,7 +338,7 @@ class Poisson(_NothingToInfer):
         return rate, rate
 
     def cdf(self, own: Params, outputs: jax.Array, y: jax.Array) -> jax.Array:
-        checks.same_shape(y, outputs.shape)
+        y_checks.same_shape(y, outputs.shape)
         return cdfs.poisson(jnp.exp(outputs), y)
 
     def output_hessian(self, own: Params, outputs: jax.Array, y: jax.Array | None = None) -> jax.Array:
@@ -363,7 +363,7 @@ def _log_scale(scale: float | Infer, own: Params) -> jax.Array | float:
 
 
 def _residual(y: jax.Array, mean: jax.Array) -> jax.Array:
-    checks.same_shape(y, mean.shape)
+    y_checks.same_shape(y, mean.shape)
     return y - mean
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from posteria.errors import DataError
-from posteria.posteriors.predict import Predictive
+from posteria.posteriors.predictive import Predictive
 
 # Okabe and Ito's palette, told apart with any colour vision
 BLUE, VERMILLION, BLACK = "#0072B2", "#D55E00", "#000000"

@@ -12,7 +12,7 @@ from posteria.errors import DataError, SettingError
 from posteria.models.model import Model
 from posteria.models.target import Target
 from posteria.networks import as_batch_of_one
-from posteria.posteriors.predict import Predictive
+from posteria.posteriors.predictive import Predictive
 from posteria.random import as_key
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from posteria import metrics
 from posteria.errors import DataError, SettingError
 from posteria.models.target import Target
 from posteria.posteriors.base import Posterior
-from posteria.posteriors.predict import Predictive
+from posteria.posteriors.predictive import Predictive
 from posteria.random import as_key
 
 LEVELS = (0.5, 0.8, 0.9, 0.95)  # at which coverage before and after is told

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from posteria.errors import SettingError
-from posteria.posteriors import predict, store
+from posteria.posteriors import predictive, store
 from posteria.posteriors.base import Posterior, check_num_draws
 from posteria.posteriors.calibrated import LEAST_WIDTH, MIDDLE, ROUNDING, CalibratedPosterior
 
@@ -85,26 +85,26 @@ def _prediction(posterior: Any, num_draws: int) -> Any:
     forward = (posterior.inner if is_calibrated else posterior).predict(posterior.target.blank_input, num_draws).forward
 
     def of_classes(own: Any, outputs: jax.Array, level: jax.Array) -> dict:
-        probs, expected_entropy = predict.entropies_of(likelihood, own, outputs, None)
-        plain_entropy = predict.entropy_of(probs)
+        probs, expected_entropy = predictive.entropies_of(likelihood, own, outputs, None)
+        plain_entropy = predictive.entropy_of(probs)
         result = {"mutual_information": jnp.maximum(plain_entropy - expected_entropy, 0.0)}
         if is_calibrated:
             probs = jax.nn.softmax(jnp.log(jnp.maximum(probs, 1e-30)) / posterior.temperature)
             result["sets"] = 1.0 - probs <= _threshold(posterior.scores, level)
-        return result | {"probs": probs, "entropy": predict.entropy_of(probs)}
+        return result | {"probs": probs, "entropy": predictive.entropy_of(probs)}
 
     def of_numbers(own: Any, outputs: jax.Array, level: jax.Array) -> dict:
-        mean, aleatoric, epistemic = predict.moments_of(likelihood, own, outputs, None)
+        mean, aleatoric, epistemic = predictive.moments_of(likelihood, own, outputs, None)
         std = jnp.sqrt(aleatoric + epistemic)
         if is_calibrated:
-            quantiles = predict.quantiles_of(likelihood, own, outputs, None, jnp.asarray(MIDDLE, jnp.float32))
+            quantiles = predictive.quantiles_of(likelihood, own, outputs, None, jnp.asarray(MIDDLE, jnp.float32))
             low, centre, high = jnp.moveaxis(quantiles, 1, 0)
             stretch = _threshold(posterior.scores, level)
             lower = centre - stretch * jnp.maximum(centre - low, LEAST_WIDTH * std)
             upper = centre + stretch * jnp.maximum(high - centre, LEAST_WIDTH * std)
         else:
             levels = jnp.stack([(1 - level) / 2, (1 + level) / 2])
-            lower, upper = jnp.moveaxis(predict.quantiles_of(likelihood, own, outputs, None, levels), 1, 0)
+            lower, upper = jnp.moveaxis(predictive.quantiles_of(likelihood, own, outputs, None, levels), 1, 0)
         return {"mean": mean, "std": std, "lower": lower, "upper": upper, "epistemic_std": jnp.sqrt(epistemic)}
 
     def run(x: jax.Array, level: jax.Array) -> dict:

@@ -22,7 +22,7 @@ from posteria.errors import SettingError
 from posteria.models.target import Target
 from posteria.posteriors.base import PREDICT_KEY, check_num_draws
 from posteria.posteriors.gaussian import GaussianPosterior, Spread
-from posteria.posteriors.predict import Predictive
+from posteria.posteriors.predictive import Predictive
 
 PREDICTIVES = ("linearised", "sampled", "probit")
 MOST_OUTPUTS = 100  # whose covariance is taken apart at each input; beyond, whole functions are drawn

@@ -20,16 +20,16 @@ from posteria.posteriors.base import Posterior
 # where Posteria's own kinds of posterior live
 MODULES = (
     "calibrated",
+    "closed_form",
     "compressed",
     "draws",
     "gaussian",
     "linearised",
     "masks",
     "mixture",
-    "moments",
     "pruned",
     "rank_one",
-    "subspace",
+    "restricted",
 )
 VERSIONS_OF = ("posteria", "jax", "jaxlib", "flax", "optax", "blackjax", "numpy")
 

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from posteria.data.standardise import Standardiser
-from posteria.posteriors.predict import Predictive
+from posteria.posteriors.predictive import Predictive
 
 
 class PredictiveInUnits:

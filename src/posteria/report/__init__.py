@@ -1,5 +1,5 @@
 """One page that says which method to trust and what it costs, written from results.json and the arrays beside it."""
 
-from posteria.report.build import write
+from posteria.report.page import write
 
 __all__ = ["write"]

@@ -20,7 +20,7 @@ from posteria.methods.chains.elliptical_slice import EllipticalSlice
 from posteria.methods.ensembles.swag import SWAG
 from posteria.models.target import Target
 from posteria.posteriors.base import Posterior
-from posteria.posteriors.subspace import Plane, SubspacePosterior, restricted
+from posteria.posteriors.restricted import Plane, SubspacePosterior, restricted
 
 BASES = ("pca", "random", "curve")
 

@@ -26,8 +26,8 @@ from posteria.methods.gaussians.probabilistic_backprop import backprop_kernel, f
 from posteria.models import settings
 from posteria.models.densities import Gamma
 from posteria.models.target import Target
+from posteria.posteriors.closed_form import MomentPosterior
 from posteria.posteriors.gaussian import Diagonal, Full
-from posteria.posteriors.moments import MomentPosterior
 from posteria.trace import moments
 
 

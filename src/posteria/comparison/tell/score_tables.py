@@ -5,7 +5,7 @@ import io
 from pathlib import Path
 from typing import Any
 
-from posteria.comparison import results
+from posteria.comparison.tell import results
 from posteria.posteriors import store
 
 WIDTH = 160  # characters, where there is no terminal to ask

@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from posteria.comparison.results import LEVELS
-from posteria.report import words
-from posteria.report.view import Problem, Row
+from posteria.comparison.tell.results import LEVELS
+from posteria.report import phrases
+from posteria.report.reading import Problem, Row
 
 GROUPS = {"quality": "held-out quality", "truth": "distance to truth", "cost": "cost"}
 MOST_ROWS = 10
@@ -99,10 +99,10 @@ def _cell(row: Row, column: dict[str, Any], places: int) -> Cell:
     versus = row.facts["versus_best"].get(key, {"difference": None, "indistinguishable": False})
     mark = "best" if versus["difference"] == 0 else "tied" if versus["indistinguishable"] else ""
     by_seed = [one for one in score["by_seed"] if one is not None]
-    seeds = "by seed: " + ", ".join(words.fixed(one, places) for one in by_seed) if len(by_seed) > 1 else ""
+    seeds = "by seed: " + ", ".join(phrases.fixed(one, places) for one in by_seed) if len(by_seed) > 1 else ""
     has_error = score["se"] and column["group"] != "cost"
-    error = words.fixed(score["se"], places) if has_error else ""
-    return Cell(text or words.fixed(value, places), error, value, mark, seeds)
+    error = phrases.fixed(score["se"], places) if has_error else ""
+    return Cell(text or phrases.fixed(value, places), error, value, mark, seeds)
 
 
 def _places(problem: Problem, column: dict[str, Any]) -> int:
@@ -139,10 +139,10 @@ def _remarkable_numbers(row: Row) -> list[DataTable]:
         return [
             [
                 str(numbers[i] + 1),
-                words.number(y[i], 4),
-                words.number(mean[i], 4),
-                f"{words.number(lower[i], 3)} to {words.number(upper[i], 3)}",
-                f"{words.fixed(abs(error[i]) / std[i], 1)} std" if std[i] > 0 else words.NOTHING,
+                phrases.number(y[i], 4),
+                phrases.number(mean[i], 4),
+                f"{phrases.number(lower[i], 3)} to {phrases.number(upper[i], 3)}",
+                f"{phrases.fixed(abs(error[i]) / std[i], 1)} std" if std[i] > 0 else phrases.NOTHING,
             ]
             for i in chosen[:MOST_ROWS]
         ]
@@ -167,7 +167,7 @@ def _remarkable_classes(problem: Problem, row: Row) -> list[DataTable]:
                 str(names[y[i]]),
                 f"{names[probs[i].argmax()]} ({probs[i].max():.0%})",
                 f"{of_truth[i]:.0%}" if of_truth[i] >= 0.005 else "< 1%",
-                words.number(entropy[i], 2),
+                phrases.number(entropy[i], 2),
             ]
             for i in chosen[:MOST_ROWS]
         ]

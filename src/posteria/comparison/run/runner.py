@@ -8,11 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
-from posteria.comparison import assemble, records, results, tables
-from posteria.comparison.entries import Entry
-from posteria.comparison.fitting import fit_and_grade, reason_of
-from posteria.comparison.problems import Fold, Problem
-from posteria.comparison.records import Record
+from posteria.comparison.ask.question import Fold, Problem
+from posteria.comparison.enter.entries import Entry
+from posteria.comparison.judge import assemble
+from posteria.comparison.run import records
+from posteria.comparison.run.fitting import fit_and_grade, reason_of
+from posteria.comparison.run.records import Record
+from posteria.comparison.tell import results, score_tables
 from posteria.errors import SettingError, StoreError
 from posteria.posteriors import store
 
@@ -32,7 +34,7 @@ class Settings:
 
 
 class Comparison:
-    """What was found: `results` (see `posteria.comparison.results`), pictures, and a table of it.
+    """What was found: `results` (see `posteria.comparison.tell.results`), pictures, and a table of it.
 
     `posteriors[problem][row]` is a list over the seeds; a row that an earlier, interrupted comparison had finished is
     not in it: `po.load` reads it from the folder that its `runs` name.
@@ -53,16 +55,16 @@ class Comparison:
     def results(self) -> dict:
         return assemble.results_of(self)
 
-    def table(self, width: int = tables.WIDTH) -> str:
+    def table(self, width: int = score_tables.WIDTH) -> str:
         """The table as text, one part a problem; columns that do not fit beside each other stand below."""
-        return tables.as_text(self.results, width)
+        return score_tables.as_text(self.results, width)
 
     def __repr__(self) -> str:
         answers = [answer["text"] for part in self.results["problems"] for answer in part["answers"].values()]
         return "\n".join([self.table(), *answers])
 
     def _repr_html_(self) -> str:
-        return tables.as_html(self.results)
+        return score_tables.as_html(self.results)
 
 
 def run(problems: list[tuple[Problem, list[Entry]]], settings: Settings) -> Comparison:
@@ -148,7 +150,7 @@ def _update(comparison: Comparison) -> None:
     """The table and the results again, and whatever the caller makes of them."""
     if comparison.settings.out is not None:
         found = comparison.results
-        tables.write_all(comparison.settings.out, found)
+        score_tables.write_all(comparison.settings.out, found)
     comparison.settings.on_update(comparison)
 
 

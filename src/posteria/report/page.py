@@ -6,14 +6,14 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from posteria.comparison import results
-from posteria.comparison import words as comparison_words
+from posteria.comparison.tell import answers as comparison_words
+from posteria.comparison.tell import results
 from posteria.errors import StoreError
 from posteria.plots import theme
 from posteria.plots.svg import Canvas
-from posteria.report import tables, words
-from posteria.report.figures import SECTIONS, Figure, Section
-from posteria.report.view import Problem, Row, problem
+from posteria.report import page_tables, phrases
+from posteria.report.page_figures import SECTIONS, Figure, Section
+from posteria.report.reading import Problem, Row, problem
 
 ANSWERS = {"best": "Best on held-out data", "closest": "Closest to the posterior"}
 
@@ -53,18 +53,18 @@ def _shown(one: Problem, facts: list[tuple[str, str]]) -> dict[str, Any]:
     return {
         "id": one.facts["name"],
         "title": one.facts["title"],
-        "data_line": words.data_line(one),
-        "setting_line": words.setting_line(one),
+        "data_line": phrases.data_line(one),
+        "setting_line": phrases.setting_line(one),
         "notes": one.data["notes"],
-        "progress": words.progress(one),
+        "progress": phrases.progress(one),
         "answers": [_answer(one, key, title) for key, title in ANSWERS.items() if key in answers],
-        "table": tables.scores(one),
+        "table": page_tables.scores(one),
         "verdict": "" if reference["verdict"] in _said(answers) else reference["verdict"],
         "is_judged": reference["converged"] is not False,
         "sections": [section for section in sections if not section["is_appendix"]],
         "appendix": [section for section in sections if section["is_appendix"]],
         "looked_at": looked_at.label if looked_at else "",
-        "remarkable": tables.remarkable_rows(one, looked_at) if looked_at else [],
+        "remarkable": page_tables.remarkable_rows(one, looked_at) if looked_at else [],
         "numbers_are_of_file": looked_at is not None and looked_at.has("row"),
         "recommended": recommended.label if recommended else "it",
         "next": one.facts["next"],

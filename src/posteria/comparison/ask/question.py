@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from posteria.comparison.spelling import no_commands
+from posteria.comparison.tell.spelling import no_commands
 from posteria.data.arrays import num_rows, rows
 from posteria.data.preparation import Preparation
 from posteria.data.standardise import Standardiser

@@ -7,7 +7,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from posteria import diagnostics
-from posteria.comparison.problems import Curve, Fold
+from posteria.comparison.ask.question import Curve, Fold
 from posteria.data.arrays import num_rows, rows
 
 CURVE_DRAWS = 20

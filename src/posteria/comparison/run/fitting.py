@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from posteria.comparison import baselines, grades, pictures, records, results
-from posteria.comparison.entries import Entry, trials, with_budget
-from posteria.comparison.predictives import ProbsPredictive, QuantilePredictive
-from posteria.comparison.problems import Fold, Problem
-from posteria.comparison.records import Record, run_path
+from posteria.comparison.ask.question import Fold, Problem
+from posteria.comparison.enter import baselines
+from posteria.comparison.enter.entries import Entry, trials, with_budget
+from posteria.comparison.enter.predictives import ProbsPredictive, QuantilePredictive
+from posteria.comparison.judge import grades, pictures
+from posteria.comparison.run import records
+from posteria.comparison.run.records import Record, run_path
+from posteria.comparison.tell import results
 from posteria.data.arrays import num_rows, rows
 from posteria.data.splits import train_test
 from posteria.errors import DataError
@@ -21,7 +24,7 @@ from posteria.posteriors.diagnosis import RHAT_LIMIT
 from posteria.runs import fit
 
 if TYPE_CHECKING:
-    from posteria.comparison.runner import Comparison
+    from posteria.comparison.run.runner import Comparison
 
 FIT_STREAM, TUNE_STREAM = 11, 12  # folded into a seed's key, which also made the split
 VALIDATION_SHARE = 0.2  # of the training rows, where settings are tuned

@@ -13,7 +13,7 @@ from posteria.models.target import Target
 from posteria.posteriors.base import check_num_draws
 from posteria.posteriors.gaussian import Full, GaussianPosterior, Spread
 from posteria.posteriors.linearised import covariance_root, spread_points
-from posteria.posteriors.predict import Predictive
+from posteria.posteriors.predictive import Predictive
 from posteria.trace import moments
 
 

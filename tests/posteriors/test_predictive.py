@@ -8,7 +8,7 @@ from scipy import optimize, stats
 
 import posteria as po
 from posteria.errors import DataError, SettingError
-from posteria.posteriors import predict
+from posteria.posteriors import predictive
 from posteria.posteriors.draws import Draws, DrawsPosterior
 
 
@@ -27,7 +27,7 @@ Y = np.random.default_rng(2).normal(size=(37, 2)).astype(np.float32)
 
 @pytest.fixture(params=[2**21, 100], ids=["one block", "many blocks"])
 def block(request, monkeypatch):
-    monkeypatch.setattr(predict, "BLOCK_ELEMENTS", request.param)
+    monkeypatch.setattr(predictive, "BLOCK_ELEMENTS", request.param)
 
 
 def components(posterior):
@@ -174,7 +174,7 @@ def test_one_statistic_of_many_inputs_stays_small():
     posterior = posterior_of(po.likelihoods.Gaussian(), 2, num_draws=400)
     p = posterior.predict(np.repeat(X, 541, axis=0))
     size = p._block_size(400)
-    assert size * 400 * 2 * 4 <= 4 * predict.BLOCK_ELEMENTS
+    assert size * 400 * 2 * 4 <= 4 * predictive.BLOCK_ELEMENTS
     assert p.quantile(0.9).shape == (37 * 541, 2)
 
 

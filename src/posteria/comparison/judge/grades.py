@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from posteria import metrics
-from posteria.comparison.problems import Fold
-from posteria.comparison.results import LEVELS, column
+from posteria.comparison.ask.question import Fold
+from posteria.comparison.tell.results import LEVELS, column
 from posteria.errors import SettingError
 from posteria.metrics import quantile_levels
 

@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from posteria.report.view import Problem
+from posteria.report.reading import Problem
 
 MINUS = "\N{MINUS SIGN}"
 NOTHING = "\N{EN DASH}"

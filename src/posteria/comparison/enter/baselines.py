@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from posteria.comparison.predictives import ProbsPredictive, QuantilePredictive
+from posteria.comparison.enter.predictives import ProbsPredictive, QuantilePredictive
 from posteria.errors import SettingError
 
 BOOSTED_LEVELS = (0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975)

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from posteria import __version__
-from posteria.comparison import grades, results, words
-from posteria.comparison.entries import Entry
-from posteria.comparison.problems import Problem
+from posteria.comparison.ask.question import Problem
+from posteria.comparison.enter.entries import Entry
+from posteria.comparison.judge import grades
+from posteria.comparison.tell import answers, results
 from posteria.posteriors.saving import versions
 
 if TYPE_CHECKING:
-    from posteria.comparison.runner import Comparison, Record
+    from posteria.comparison.run.runner import Comparison, Record
 
 CONFIDENCE = 0.95  # of "indistinguishable"
 NOT_JUDGED = "not judged"
@@ -53,7 +54,7 @@ def _problem(comparison: "Comparison", problem: Problem, entries: list[Entry]) -
         "reference": None if reference is None else _reference(reference, truth, problem),
     }
     _compare_with_best(found, problem)
-    found["answers"] = words.answers(found)
+    found["answers"] = answers.answers(found)
     found["next"] = _next(found, problem, entries)
     return found
 
@@ -198,7 +199,7 @@ def _difference(differences: np.ndarray, overlap: float) -> dict:
 
 def _next(found: dict, problem: Problem, entries: list[Entry]) -> dict:
     """The commands that fit and use the recommended method as it was fitted here."""
-    name = words.recommended(found)
+    name = answers.recommended(found)
     row = next((row for row in found["rows"] if row["name"] == name), None)
     entry = next((entry for entry in entries if entry.name == name), None)
     if row is None or entry is None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from posteria.comparison import results
+from posteria.comparison.tell import results
 from posteria.plots import theme
 
 ORDER = ("reference", "method", "baseline")

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from posteria.comparison import baselines
+from posteria.comparison.enter import baselines
 from posteria.data.formats import read_all_npz
 from posteria.errors import DataError, SettingError
 from posteria.methods import registry

@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 
 from posteria import tree
-from posteria.comparison import foreign, spelling, splits
 from posteria.comparison.api import describe_setting
-from posteria.comparison.entries import Entry, as_entries, expected_gradients
-from posteria.comparison.problems import Curve, Fold, Problem, describe, extremes
-from posteria.comparison.runner import Comparison, Settings, run
+from posteria.comparison.ask import row_splits
+from posteria.comparison.ask.question import Curve, Fold, Problem, describe, extremes
+from posteria.comparison.enter.entries import Entry, as_entries, expected_gradients
+from posteria.comparison.run.runner import Comparison, Settings, run
+from posteria.comparison.tell import spelling
+from posteria.data import foreign
 from posteria.data.arrays import is_frame, num_rows, rows
 from posteria.data.encode import Category
 from posteria.data.source import Source, read_more, read_source, source_of_frame
@@ -84,7 +86,7 @@ def plan(
     An npz holds x and y. `test` is a file (or frame) of test rows; columns to `ignore` are no inputs. All else is as in
     `compare`; data are encoded and standardised by their training rows.
     """
-    numbers = splits.seeds_of(seeds)
+    numbers = row_splits.seeds_of(seeds)
     source = _source(data, target, kind, ignore)
     source, parts, how = _split(source, numbers, split, group, time, test)
     folds = tuple(_fold(seed, source, part) for seed, part in zip(numbers, parts))
@@ -144,12 +146,12 @@ def _split(
             train = np.arange(source.num_rows - MNIST_TEST)
             return source, [(train, train[-1] + 1 + np.arange(MNIST_TEST))] * len(seeds), "given test rows"
     elif group is not None:
-        parts, how = splits.by_group(source.frame, group, seeds)
+        parts, how = row_splits.by_group(source.frame, group, seeds)
         return replace(source, frame=source.frame.drop(columns=group)), parts, how
     elif time is not None:
-        parts, how = splits.by_time(source.frame, time, seeds)
+        parts, how = row_splits.by_time(source.frame, time, seeds)
         return replace(source, frame=source.frame.drop(columns=time)), parts, how
-    return source, *splits.of_rows(source.num_rows, split, seeds)
+    return source, *row_splits.of_rows(source.num_rows, split, seeds)
 
 
 def _with_test_rows(source: Source, other: Source, seeds: list[int]) -> tuple[Source, list[Split], str]:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from posteria.comparison.entries import Entry
-from posteria.comparison.problems import Fold, Problem
+from posteria.comparison.ask.question import Fold, Problem
+from posteria.comparison.enter.entries import Entry
 from posteria.data.arrays import rows
 from posteria.errors import StoreError
 from posteria.methods import registry

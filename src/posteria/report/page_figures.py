@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from posteria.plots import calibration, chains, comparison, entropy, panels, svg
-from posteria.report import words
-from posteria.report.view import Problem, Row
+from posteria.plots import calibration, entropy, mixing, panels, side_by_side, svg
+from posteria.report import phrases
+from posteria.report.reading import Problem, Row
 
 LEVEL = 0.9  # of the intervals whose coverage is looked at by spread
 MOST_FUNCTIONS = 8  # drawn in a panel
@@ -41,7 +41,7 @@ class Section(NamedTuple):
 
 
 def cost_and_distance(axes: Any, rows: list[Row], problem: Problem) -> str | None:
-    distance, cost = words.distance_column(problem), words.cost_column(problem)
+    distance, cost = phrases.distance_column(problem), phrases.cost_column(problem)
     if distance is None or cost is None:
         return None
     points = []
@@ -49,14 +49,14 @@ def cost_and_distance(axes: Any, rows: list[Row], problem: Problem) -> str | Non
         x, y = row.score(cost["key"]), row.score(distance["key"])
         if row.role != "reference" and x and y is not None:
             error = row.facts["scores"][distance["key"]]["se"] or 0.0
-            points.append(comparison.Point(row.label, row.style, x, y, error))
+            points.append(side_by_side.Point(row.label, row.style, x, y, error))
     if not points:
         return None
     ceiling = problem.facts["reference"]["ceiling"].get(distance["key"])
-    comparison.cost_against_distance(axes, points, words.with_unit(cost), words.with_unit(distance), ceiling)
+    side_by_side.cost_against_distance(axes, points, phrases.with_unit(cost), phrases.with_unit(distance), ceiling)
     nearest = sorted(points, key=lambda point: point.y)
     return f"{distance['title']} against {cost['title'].lower()}, nearest to the reference first: " + "; ".join(
-        f"{point.label} {words.number(point.y, 3)} for {words.number(point.x, 2)} {cost['unit']}".rstrip()
+        f"{point.label} {phrases.number(point.y, 3)} for {phrases.number(point.x, 2)} {cost['unit']}".rstrip()
         for point in nearest
     )
 
@@ -69,10 +69,10 @@ def rejection(axes: Any, rows: list[Row], problem: Problem) -> str:
             error, spread = (row.arrays["mean"] - y) ** 2, row.arrays["std"]
         else:
             error, spread = (row.arrays["probs"].argmax(1) != y).astype(float), row.arrays["entropy"]
-        x, values = comparison.error_by_rejection(error.ravel(), spread.ravel(), root=problem.is_regression)
-        series.append(comparison.Series(row.label, row.style, x, values))
+        x, values = side_by_side.error_by_rejection(error.ravel(), spread.ravel(), root=problem.is_regression)
+        series.append(side_by_side.Series(row.label, row.style, x, values))
     what = "RMSE" if problem.is_regression else "error rate"
-    comparison.lines(axes, series, "fraction rejected, most uncertain first", f"{what} of the rows kept")
+    side_by_side.lines(axes, series, "fraction rejected, most uncertain first", f"{what} of the rows kept")
     axes.set_xlim(0, 1)
     axes.set_ylim(bottom=0)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
@@ -80,18 +80,18 @@ def rejection(axes: Any, rows: list[Row], problem: Problem) -> str:
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:.1%}")
     halves = [(one.label, one.y[0], np.interp(0.5, one.x, one.y)) for one in series]
     return f"{what} with all rows, and with the more uncertain half rejected: " + "; ".join(
-        f"{label} {words.number(all_rows, 3)} to {words.number(half, 3)}" for label, all_rows, half in halves
+        f"{label} {phrases.number(all_rows, 3)} to {phrases.number(half, 3)}" for label, all_rows, half in halves
     )
 
 
 def quality_by_draws(axes: Any, rows: list[Row], problem: Problem) -> str:
-    series = [comparison.Series(row.label, row.style, *row.arrays["by_draws"]) for row in rows]
-    comparison.lines(axes, series, "draws averaged", "NLL, nats a row")
+    series = [side_by_side.Series(row.label, row.style, *row.arrays["by_draws"]) for row in rows]
+    side_by_side.lines(axes, series, "draws averaged", "NLL, nats a row")
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.minorticks_off()
     return "NLL by the number of draws averaged, from fewest to most: " + "; ".join(
-        f"{one.label} {words.number(first, 3)} with {one.x[0]:.0f}, {words.number(last, 3)} with {one.x[-1]:.0f}"
+        f"{one.label} {phrases.number(first, 3)} with {one.x[0]:.0f}, {phrases.number(last, 3)} with {one.x[-1]:.0f}"
         for one in series
         for first, last in [(one.y[0], one.y[-1])]
     )
@@ -120,7 +120,7 @@ def panel(axes: Any, row: Row, problem: Problem) -> str:
     x = arrays["curve_x"]
     places = [0, len(x) // 2, len(x) - 1]
     return f"{row.label}: mean, interval, functions drawn and data. The interval's width is " + ", ".join(
-        f"{words.number(width[i], 3)} at x = {words.number(x[i], 2)}" for i in places
+        f"{phrases.number(width[i], 3)} at x = {phrases.number(x[i], 2)}" for i in places
     )
 
 
@@ -160,8 +160,8 @@ def entropies(axes: Any, row: Row, problem: Problem) -> str:
     inside, outside = row.arrays["entropy"], row.arrays["entropy_out"]
     entropy.entropy_in_and_out(axes, inside, outside, row.arrays["probs"].shape[1])
     return (
-        f"{row.label}: median entropy {words.number(np.median(inside), 2)} nats for held-out rows, "
-        f"{words.number(np.median(outside), 2)} for foreign ones"
+        f"{row.label}: median entropy {phrases.number(np.median(inside), 2)} nats for held-out rows, "
+        f"{phrases.number(np.median(outside), 2)} for foreign ones"
     )
 
 
@@ -169,18 +169,17 @@ def rhat(axes: list[Any], row: Row, problem: Problem) -> str:
     parts = []
     for one, name, what in zip(axes, ("weight_rhat", "function_rhat"), ("weights", "functions")):
         values = row.arrays[name].ravel()
-        chains.rhat_histogram(one, values, f"R-hat of {what}", row.style.colour)
-        parts.append(f"{np.mean(values < chains.THRESHOLD):.0%} of {what} below 1.05, worst {np.nanmax(values):.3f}")
+        mixing.rhat_histogram(one, values, f"R-hat of {what}", row.style.colour)
+        parts.append(f"{np.mean(values < mixing.THRESHOLD):.0%} of {what} below 1.05, worst {np.nanmax(values):.3f}")
     return f"{row.label}: R-hat of " + "; ".join(parts)
 
 
 def trace(axes: Any, row: Row, problem: Problem) -> str:
     values = np.atleast_2d(row.arrays["trace"])
-    chains.trace(axes, values)
-    means = ", ".join(words.number(chain.mean(), 3) for chain in values)
-    return (
-        f"{row.label}: log density of {words.count(len(values), 'chain')} over the draws kept; their means are {means}"
-    )
+    mixing.trace(axes, values)
+    means = ", ".join(phrases.number(chain.mean(), 3) for chain in values)
+    num_chains = phrases.count(len(values), "chain")
+    return f"{row.label}: log density of {num_chains} over the draws kept; their means are {means}"
 
 
 SECTIONS = (

@@ -1,0 +1,1 @@
+"""What is asked: data, the splits of their rows, a model."""

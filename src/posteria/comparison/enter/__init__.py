@@ -1,0 +1,1 @@
+"""Who takes part: methods, baselines, predictions made elsewhere; and what each may spend."""

@@ -1,0 +1,1 @@
+"""Every row on every split, fitted and written down."""

@@ -1,0 +1,1 @@
+"""What was found, as results.json, sentences and tables; all that a report reads."""
