@@ -150,5 +150,5 @@ def test_an_own_network_and_method_by_module_and_name(folder, tmp_path, monkeypa
     options = ("--network", "cli_own:build", "--method", "cli_own:OwnCliMethod", "-o", tmp_path / "r", "-q")
     answer = invoke("fit", folder.parent / "houses.csv", "--target", TARGET, *options)
     assert answer.exit_code == 0, answer.output
-    table, _ = predictions(tmp_path / "r", houses(3))
+    table, _ = predictions(tmp_path / "r", houses(3), "--network", "cli_own:build")
     assert np.isfinite(table["mean"]).all()

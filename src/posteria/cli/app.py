@@ -1,12 +1,11 @@
 """The application: what its errors look like, and the options of every command."""
 
-import sys
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from posteria import __version__
+from posteria import __version__, own
 from posteria.errors import PosteriaError
 
 USAGE_ERRORS: Any = typer.BadParameter.__mro__[:-3]  # typer shows these itself
@@ -66,5 +65,5 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but th
 
 
 def main() -> None:
-    sys.path.insert(0, "")  # mypkg:Mine and mypkg.nets:build are looked for here, as by `python -m`
+    own.seek_here()  # mypkg:Mine and mypkg.nets:build, where the user writes them
     app(prog_name="posteria")

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from posteria.cli.app import Json, Quiet, app
-from posteria.cli.fits import load_posterior
+from posteria.cli.fits import OwnMethods, OwnNetwork, load_posterior
 from posteria.cli.printing import print_json
 
 
@@ -20,15 +20,17 @@ def export(
     draws: Annotated[
         int | None, typer.Option(help="Thin to so many draws first; all otherwise.", show_default=False)
     ] = None,
+    network: OwnNetwork = None,
+    methods: OwnMethods = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Export a fit: prepared rows and the average over draws as one compiled function, with a script that runs it."""
-    posterior, _ = load_posterior(folder)
+    posterior, _ = load_posterior(folder, network, methods)
     if draws is not None:
         posterior = posterior.thin(draws)
     size = posterior.export(out)
-    timed = subprocess.run([sys.executable, str(out / "predict.py"), "--time"], capture_output=True, text=True)
+    timed = subprocess.run([sys.executable, "-P", str(out / "predict.py"), "--time"], capture_output=True, text=True)
     measured = json.loads(timed.stdout) if timed.returncode == 0 else {}
     summary = {"folder": str(out), "bytes": size, "draws": posterior.num_draws} | measured
     if as_json:

@@ -34,6 +34,16 @@ NetworkText = Annotated[
 Ignore = Annotated[
     list[str] | None, typer.Option(help="A column (of a CSV) that is no input; may be given again.", show_default=False)
 ]
+OwnNetwork = Annotated[
+    str | None,
+    typer.Option("--network", help="Your own network again, as mypkg.nets:build, if it was one.", show_default=False),
+]
+OwnMethods = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--method", help="Your own method again, as mypkg:Mine, if it was one; may be given again.", show_default=False
+    ),
+]
 PriorStd = Annotated[
     float | None,
     typer.Option(help="A Normal prior of this std on every weight; scaled by fan-in otherwise.", show_default=False),
@@ -107,12 +117,14 @@ def resume(
     data: Annotated[
         str | None, typer.Option(help="The same data, where the file has moved.", show_default=False)
     ] = None,
+    network: OwnNetwork = None,
+    methods: OwnMethods = None,
     minutes: Annotated[float | None, typer.Option(help="End early, honestly.", show_default=False)] = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Continue an interrupted fit, bit-identically; a finished one is shown."""
-    from posteria import nn, runs
+    from posteria import runs
     from posteria.data.source import read_source
     from posteria.engine.layout import use_cores
     from posteria.posteriors import store
@@ -126,11 +138,10 @@ def resume(
     origin = attached["source"]
     source = read_source(data or origin["data"], origin["target"], origin["kind"], origin.get("ignore", ()))
     x, y = source.part(preparation)
-    is_own = manifest["model"]["network"] is None
-    network = nn.parse(origin["network"], preparation.num_outputs) if is_own else None
+    own_network = own_parts(manifest, preparation, network, methods)
     max_seconds = None if minutes is None else 60 * minutes
     try:
-        posterior = runs.resume(folder, (x, y), network=network, max_seconds=max_seconds, progress=not quiet)
+        posterior = runs.resume(folder, (x, y), network=own_network, max_seconds=max_seconds, progress=not quiet)
     except KeyboardInterrupt:
         _interrupted(folder)
     _conclude(posterior, folder, x, as_json, quiet)
@@ -147,17 +158,36 @@ def preparation_of(attached: dict, folder: Path) -> Any:
     return Preparation.from_json(attached["preparation"])
 
 
-def load_posterior(folder: Path) -> tuple[Any, Any]:
-    """The posterior of a fit and how its table was prepared."""
-    from posteria import nn
+def load_posterior(folder: Path, network: str | None, methods: list[str] | None) -> tuple[Any, Any]:
+    """The posterior of a fit and how its table was prepared; `network` and `methods` are the user's own words."""
     from posteria.posteriors import saving, store
 
     manifest = store.read_manifest(folder)
-    attached = manifest.get("attached", {})
-    preparation = preparation_of(attached, folder)
-    is_own = manifest["model"]["network"] is None and "source" in attached
-    network = nn.parse(attached["source"]["network"], preparation.num_outputs) if is_own else None
-    return saving.load(folder, network=network), preparation
+    preparation = preparation_of(manifest.get("attached", {}), folder)
+    own_network = own_parts(manifest, preparation, network, methods)
+    return saving.load(folder, network=own_network), preparation
+
+
+def own_parts(manifest: dict, preparation: Any, network: str | None, methods: list[str] | None) -> Any:
+    """The user's own network, if the fit is of one; their own methods become known by being named.
+
+    What the manifest says of either is only told, never imported: whoever wrote it may be anybody.
+    """
+    from posteria import nn
+    from posteria.methods import registry
+
+    for method in methods or ():
+        registry.get(method)
+    if network is not None:
+        return nn.parse(network, preparation.num_outputs)
+    if manifest["model"]["network"] is None:
+        named = manifest.get("attached", {}).get("source", {}).get("network", "mypkg.nets:build")
+        raise StoreError(
+            f"the network of this fit is someone's own, named {named!r}",
+            "that network, from you: a file's word imports nothing",
+            f"if you know and trust it, add --network {shlex.quote(str(named))}",
+        )
+    return None
 
 
 def _interrupted(folder: Path) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from posteria.cli.app import Quiet, app
-from posteria.cli.fits import load_posterior
+from posteria.cli.fits import OwnMethods, OwnNetwork, load_posterior
 from posteria.cli.printing import say
 from posteria.errors import DataError
 
@@ -28,13 +28,15 @@ def predict(
         Path | None,
         typer.Option("--out", "-o", help="The CSV to write; standard output otherwise.", show_default=False),
     ] = None,
+    network: OwnNetwork = None,
+    methods: OwnMethods = None,
     as_json: Annotated[bool, typer.Option("--json", help="Write rows as JSON, not CSV.")] = False,
     quiet: Quiet = False,
 ) -> None:
     """Predict new rows: mean, std, interval and epistemic std, or class probabilities and entropy, beside each row."""
     from posteria.posteriors.units import in_units
 
-    posterior, preparation = load_posterior(folder)
+    posterior, preparation = load_posterior(folder, network, methods)
     frame, rows = _read(data, preparation)
     encoded = preparation.encode(rows)
     for column, values in encoded.unseen.items():

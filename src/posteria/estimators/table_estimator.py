@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from posteria import nn
 from posteria.data.arrays import is_frame
 from posteria.data.encode import Number
 from posteria.data.preparation import Preparation
@@ -159,6 +160,9 @@ class TableEstimator(BaseEstimator):
         settings = dict(posterior.attached.get("estimator", {}))
         if settings.pop("class", None) != cls.__name__:
             raise DataError(f"{path} does not hold a {cls.__name__}", "a folder that its save wrote", "use po.load")
+        for name in ("method", "network"):  # "mypkg:Mine" was the user's word; from a file it imports nothing
+            if _is_own(settings.get(name)):
+                del settings[name]
         fitted = {name: settings.pop(name) for name in list(settings) if name.endswith("_")}
         model = posterior.model
         parts = {"network": model.network, "likelihood": model.likelihood, "prior": model.prior}
@@ -286,6 +290,10 @@ def _method_of(posterior: Any) -> Any:
 
 def _is_plain(value: Any) -> bool:
     return value is None or isinstance(value, bool | int | float | str)
+
+
+def _is_own(value: Any) -> bool:
+    return isinstance(value, str) and nn.is_own(value)
 
 
 def _seed(random_state: Any) -> int:

@@ -1,12 +1,15 @@
 """All methods by name. Built-in ones are listed as import paths, so that looking at the list imports none of them."""
 
 import dataclasses
+import os
 import re
+import sys
 from difflib import get_close_matches
 from importlib import import_module
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, distributions
 from typing import Any, Protocol, runtime_checkable
 
+from posteria import own
 from posteria.errors import SettingError
 from posteria.methods.shelf import SHELF
 
@@ -47,36 +50,42 @@ def register(method: type) -> type:
     return method
 
 
+def installed() -> dict[str, EntryPoint]:
+    """Entry points of installed packages, by name; of the current folder, which may be anybody's, none."""
+    here = os.path.realpath("")
+    places = [place for place in sys.path if place and os.path.realpath(place) != here]
+    found: dict[str, EntryPoint] = {}
+    for distribution in distributions(path=places):
+        for point in distribution.entry_points.select(group=ENTRY_POINTS):
+            found.setdefault(point.name, point)
+    return found
+
+
 def names() -> list[str]:
     """Of all methods: built in, registered, and from the entry points of installed packages."""
-    return list(dict.fromkeys([*SHELF, *_registered, *(point.name for point in entry_points(group=ENTRY_POINTS))]))
+    return list(dict.fromkeys([*SHELF, *_registered, *installed()]))
 
 
 def get(name: str) -> type:
-    """The class of a method by its name in kebab case; your own, not registered, as "mypkg.methods:Mine"."""
-    if name in SHELF:
-        module, attribute = SHELF[name].split(":")
-        return getattr(import_module(module), attribute)
-    if name in _registered:
-        return _registered[name]
-    for point in entry_points(group=ENTRY_POINTS, name=name):
-        return point.load()
+    """The class of a method that a user names: in kebab case; their own, not registered, as "mypkg.methods:Mine"."""
+    if (method := _known(name)) is not None:
+        return method
     if ":" in name:
-        return _imported(name)
+        return register(own.imported(name, "method"))
     near = get_close_matches(name, names(), n=1)
     fix = f"did you mean {near[0]!r}?" if near else "`posteria methods` lists them"
     raise SettingError(f"there is no method {name!r}", f"one of {names()}", fix)
 
 
-def _imported(name: str) -> type:
-    module, _, attribute = name.partition(":")
-    try:
-        method = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise SettingError(
-            f"there is no method {name!r} ({error})", "module:Class", "run where it can be imported"
-        ) from error
-    return register(method)
+def _known(name: str) -> type | None:
+    """A method of this package, a registered one, or one of an installed package."""
+    if name in SHELF:
+        module, attribute = SHELF[name].split(":")
+        return getattr(import_module(module), attribute)
+    if name in _registered:
+        return _registered[name]
+    point = installed().get(name)
+    return None if point is None else point.load()
 
 
 def as_method(method: Any) -> Any:
@@ -110,9 +119,17 @@ def to_json(method: Any) -> dict:
 
 
 def from_json(stored: dict) -> Any:
-    """The method again; raises where a setting could not be written down."""
+    """The method again; raises where a setting could not be written down, or it is none that is known: what a file
+    names is never imported."""
+    method = _known(stored["name"])
+    if method is None:
+        raise SettingError(
+            f"the method is your own, {stored['name']!r}",
+            "one that is registered or installed: a file's word imports nothing",
+            "pass it: method= in Python, --method mypkg:Mine on the command line",
+        )
     settings = {name: _value_from_json(stored["name"], name, value) for name, value in stored["settings"].items()}
-    return get(stored["name"])(**settings)
+    return method(**settings)
 
 
 def _value_to_json(value: Any) -> Any:

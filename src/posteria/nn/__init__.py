@@ -6,6 +6,7 @@ from functools import cache, partial
 from importlib import import_module
 from typing import Any
 
+from posteria import own
 from posteria.errors import SettingError
 from posteria.networks import Network
 from posteria.networks import network as as_network
@@ -75,6 +76,7 @@ def cnn_lstm(
 
 ACTIVATIONS = ("relu", "tanh", "swish")
 CONSTRUCTORS = {function.__name__: function for function in (mlp, lenet_300_100, lenet5, resnet20_frn, cnn_lstm)}
+SPELLINGS = {name.replace("_", "-"): name for name in CONSTRUCTORS}  # on the command line
 MODULES = {  # imported when a network is first used: `import posteria` must not wait for Flax
     "mlp": ("dense", "MLP"),
     "lenet_300_100": ("dense", "LeNet300100"),
@@ -100,33 +102,26 @@ def parse(text: str, outputs: int) -> Network:
 
     `mypkg.nets:build` is your own: a network, or a function of the number of outputs that returns one.
     """
+    if is_own(text):
+        found = own.imported(text, "network")
+        if inspect.isfunction(found) and "outputs" in inspect.signature(found).parameters:
+            found = found(outputs=outputs)
+        return as_network(found)
     name, colon, sizes = text.partition(":")
-    spellings = {known.replace("_", "-"): known for known in CONSTRUCTORS}
-    if colon and name not in spellings:
-        return _imported(name, sizes, outputs)
-    if name not in spellings or (colon and name != "mlp"):
-        raise SettingError(f"network {text!r}", f"one of {', '.join(spellings)}", "layer sizes follow, as in mlp:50,50")
+    if name not in SPELLINGS or (colon and name != "mlp"):
+        raise SettingError(f"network {text!r}", f"one of {', '.join(SPELLINGS)}", "layer sizes follow, as in mlp:50,50")
     settings: dict = {"outputs": outputs}
     if colon:
         try:
             settings["hidden"] = [int(size) for size in sizes.split(",") if sizes]
         except ValueError as error:
             raise SettingError(f"network {text!r}", "layer sizes as whole numbers", "write mlp:50,50") from error
-    return build({"name": spellings[name], "settings": settings})
+    return build({"name": SPELLINGS[name], "settings": settings})
 
 
-def _imported(module: str, attribute: str, outputs: int) -> Network:
-    try:
-        found = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise SettingError(
-            f"network {module}:{attribute} ({error})",
-            f"one of {', '.join(CONSTRUCTORS)}, or module:name of your own",
-            "run where that module can be imported",
-        ) from error
-    if inspect.isfunction(found) and "outputs" in inspect.signature(found).parameters:
-        found = found(outputs=outputs)
-    return as_network(found)
+def is_own(text: str) -> bool:
+    """Whether a spelling names code of the user's, as `mypkg.nets:build`, and not a network from here."""
+    return ":" in text and text.partition(":")[0] not in SPELLINGS
 
 
 @cache

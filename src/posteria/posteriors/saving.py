@@ -100,7 +100,7 @@ def restore(target: Target, kind: str, own_settings: dict, arrays: dict[str, np.
         raise StoreError(
             f"the posterior is of kind {kind!r}",
             f"one of {list(Posterior.kinds)}",
-            "import the package that defines it, or load it with a newer Posteria",
+            "import the package that defines it (on the command line, --method mypkg:Mine): a file imports nothing",
         )
     return Posterior.kinds[kind].from_state(target, own_settings, arrays, facts)
 

@@ -1,7 +1,6 @@
 """The command lines that fit the recommended method and use it: what was compared, spelled for `posteria fit`."""
 
 from collections.abc import Callable
-from importlib.metadata import entry_points
 from shlex import quote
 from typing import Any
 
@@ -50,7 +49,7 @@ def commands(source: dict, prior: Any, temperature: float) -> Commands:
 def _name(method: Any) -> str:
     """As `--method` understands it."""
     path = f"{type(method).__module__}:{type(method).__qualname__}"
-    packaged = {point.value: point.name for point in entry_points(group=registry.ENTRY_POINTS)}
+    packaged = {point.value: name for name, point in registry.installed().items()}
     built_in = {value: name for name, value in registry.SHELF.items()}
     return (built_in | packaged).get(path, path)
 
