@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -24,8 +24,8 @@ from posteria.models.target import Target
 BLOCK_ELEMENTS = 2**24  # of factors, and of Jacobians where they are formed, held at once
 MAX_BLOCK = 4096  # data
 ACCUMULATED: dict[str, Any] = {"diagonal": Diagonal, "kron": Kron, "full": Full}
-STRUCTURES = ("kron", "diagonal", "full", "lowrank")
-CURVATURES = ("ggn", "fisher")
+Structure = Literal["kron", "diagonal", "full", "lowrank"]
+Curvature = Literal["ggn", "fisher"]
 FULL_SIZE, FULL_WORK = 2048, 2e11  # weights and multiplications up to which the full matrix is a matter of seconds
 MULTIPLICATIONS_PER_SECOND = 2e10  # assumed in estimates of time: two CPU cores
 EIGENBASIS = 20  # multiplications an entry, times the size: of finding a symmetric matrix' eigenvectors

@@ -7,7 +7,7 @@ curve, by Adam: one t and one mini-batch a step.
 from dataclasses import dataclass
 from functools import lru_cache
 from math import comb
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,12 +17,12 @@ from posteria import tree
 from posteria.curvature.stiffness import energy
 from posteria.data.batches import batch_of
 from posteria.engine.loop import Kernel, Run
-from posteria.errors import SettingError
 from posteria.landscape.flatness import loss
 from posteria.models.target import Density, Target, check_starts
 from posteria.random import as_key
+from posteria.settings import Count, Positive, check_arguments
 
-KINDS = ("bezier", "polygonal")
+Kind = Literal["bezier", "polygonal"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,11 +68,11 @@ def connect(
     params_b: tree.Params,
     target: Target | Density,
     *,
-    kind: str = "bezier",
-    num_bends: int = 1,
-    num_steps: int = 2000,
-    batch_size: int | None = None,
-    learning_rate: float = 0.01,
+    kind: Kind = "bezier",
+    num_bends: Count = 1,
+    num_steps: Count = 2000,
+    batch_size: Count | None = None,
+    learning_rate: Positive = 0.01,
     key: int | jax.Array = 0,
     progress: bool = False,
 ) -> Curve:
@@ -81,17 +81,16 @@ def connect(
     `params` are the network's weights, those with the likelihood's own parameters, or flat vectors of all; `target` is
     `po.Target(model, data)`. The curve has `num_bends` free points between its ends.
     """
-    if kind not in KINDS:
-        raise SettingError(f"kind is {kind!r}", f"one of {KINDS}", '"bezier" is the default')
-    if batch_size is None:
-        batch_size = max(target.num_data, 1)
-    for name, value in {"num_bends": num_bends, "num_steps": num_steps, "batch_size": batch_size}.items():
-        if not isinstance(value, int | np.integer) or value < 1:
-            raise SettingError(f"{name} is {value!r}", "a whole number of at least 1", "leave it out for the default")
-    if not 0.0 < learning_rate < float("inf"):
-        raise SettingError(f"learning_rate is {learning_rate}", "a positive number", "0.01 is the default")
+    kind, num_bends, num_steps, batch_size, learning_rate = check_arguments(
+        connect,
+        kind=kind,
+        num_bends=num_bends,
+        num_steps=num_steps,
+        batch_size=batch_size,
+        learning_rate=learning_rate,
+    )
     first, last = (flat_params(target, params) for params in (params_a, params_b))
-    settings = Settings(kind, num_steps, batch_size, learning_rate)
+    settings = Settings(kind, num_steps, batch_size or target.num_data, learning_rate)
     return bend(as_key(key), first, last, target, Run(None, progress), num_bends, settings)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +15,7 @@ from posteria.landscape.connect import flat_params, losses_at
 from posteria.landscape.flatness import Flatness, flatness
 from posteria.models.target import Density, Target, check_starts
 from posteria.random import as_key
+from posteria.settings import Positive, at_least, check_arguments
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,9 +60,9 @@ def surface(
     target: Target | Density,
     points: Sequence[tree.Params] | Any,
     *,
-    num: int = 25,
-    margin: float = 0.3,
-    radius: float = 1.0,
+    num: Annotated[int, at_least(2)] = 25,
+    margin: Annotated[float, at_least(0)] = 0.3,
+    radius: Positive = 1.0,
     key: int | jax.Array = 0,
 ) -> Surface:
     """The loss on a grid of `num` x `num` over the plane through three weight vectors, with `margin` around them.
@@ -71,11 +72,7 @@ def surface(
     """
     if isinstance(points, dict) or len(points) not in (1, 3):
         raise SettingError(f"{len(points)} points", "three weight vectors, or one", "pass a list of three")
-    if not isinstance(num, int | np.integer) or num < 2:
-        raise SettingError(f"num is {num!r}", "a whole number of at least 2", "25 is the default")
-    for name, value, least in (("margin", margin, "0 or more"), ("radius", radius, "a positive number")):
-        if not (0.0 <= value < float("inf")) or (name == "radius" and value == 0.0):
-            raise SettingError(f"{name} is {value}", least, "leave it out for the default")
+    num, margin, radius = check_arguments(surface, num=num, margin=margin, radius=radius)
     flat = np.stack([np.asarray(flat_params(target, point)) for point in points])
     check_starts(target, tree.unraveller(target.structs)(jnp.asarray(flat)))
     key_axes, key_flatness = jax.random.split(as_key(key))

@@ -6,27 +6,26 @@ import jax
 
 from posteria import tree
 from posteria.engine.loop import Run
-from posteria.errors import SettingError
 
 
 def find_starts(key: jax.Array, target: Any, start: Any, num: int, run: Run, climber: Any = None) -> tree.Params:
-    """`num` starting points: "prior", "map", a fitted posterior, or weights (with or without a chain axis).
+    """`num` starting points: "prior"; "init", the network's initialiser; "map", modes that are found from there; a
+    fitted posterior; or weights, with or without a chain axis.
 
     `climber` is the MAP that finds modes, where the default would not do.
     """
     if isinstance(start, str) and start == "prior":
         return tree.stack([target.sample_prior(k) for k in jax.random.split(key, num)])
-    if isinstance(start, str) and start == "map":
+    if isinstance(start, str):
         from posteria.methods.points.map import MAP
 
-        key_init, key_map = jax.random.split(key)
+        key_init, key_map = (key, key) if start == "init" else jax.random.split(key)
         inits, note = target.several_inits(key_init, num)
         run.note(note)
-        return (
-            (climber or MAP()).climb(key_map, target, inits, run.stage("map", share=0.2), final_when_late=True).params
-        )
-    if isinstance(start, str):
-        raise SettingError(f"start is {start!r}", '"prior", "map", weights or a posterior', 'take start="prior"')
+        if start == "init":
+            return inits
+        stage = run.stage("map", share=0.2)
+        return (climber or MAP()).climb(key_map, target, inits, stage, final_when_late=True).params
     if hasattr(start, "sample_params"):
         return start.sample_params(key, num)
     return target.as_starts(start, num)

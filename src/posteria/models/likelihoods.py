@@ -16,6 +16,7 @@ from jax.scipy import special
 from posteria.errors import NetworkError, SettingError
 from posteria.models import cdfs, densities, settings, y_checks
 from posteria.models.settings import Infer, infer
+from posteria.settings import Positive, check_settings
 from posteria.tree import Params
 
 Kind = Literal["real", "count", "class"]
@@ -85,14 +86,13 @@ class Gaussian:
     Gamma(shape + n/2, rate + sum(r^2)/2). The default prior is vague for standardised y.
     """
 
-    noise: float | Infer = infer
-    shape: float = 1.0
-    rate: float = 0.01
+    noise: Positive | Infer = infer
+    shape: Positive = 1.0
+    rate: Positive = 0.01
     kind: ClassVar[Kind] = "real"
 
     def __post_init__(self) -> None:
-        settings.check_positive(self, "noise", may_infer=True)
-        settings.check_positive(self, "shape", "rate")
+        check_settings(self)
 
     def init(self, key: jax.Array) -> Params:
         return _init_precision(self.noise)
@@ -150,12 +150,12 @@ class Gaussian:
 class HeteroscedasticGaussian(_NothingToInfer):
     """y ~ N(mean, std^2), both from the network: outputs are k means, then k raws with std = softplus(raw) + floor."""
 
-    floor: float = 1e-3
+    floor: Positive = 1e-3
     kind: ClassVar[Kind] = "real"
     outputs_per_target: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
-        settings.check_positive(self, "floor")
+        check_settings(self)
 
     def check(self, y: Any, num_outputs: int) -> np.ndarray:
         return y_checks.real_targets(y, num_outputs, self.outputs_per_target)
@@ -194,15 +194,14 @@ class StudentT:
     The variance is infinite for df <= 2; for df <= 1 the mean does not exist, and `moments` are NaN.
     """
 
-    df: float = 4.0
-    scale: float | Infer = infer
-    shape: float = 1.0
-    rate: float = 0.01
+    df: Positive = 4.0
+    scale: Positive | Infer = infer
+    shape: Positive = 1.0
+    rate: Positive = 0.01
     kind: ClassVar[Kind] = "real"
 
     def __post_init__(self) -> None:
-        settings.check_positive(self, "scale", may_infer=True)
-        settings.check_positive(self, "df", "shape", "rate")
+        check_settings(self)
 
     def init(self, key: jax.Array) -> Params:
         return _init_precision(self.scale)

@@ -15,6 +15,7 @@ from posteria.models.likelihoods import Gaussian, Likelihood
 from posteria.models.priors import FanIn, Leaf, Prior, as_prior
 from posteria.networks import Network, as_batch_of_one, network
 from posteria.random import as_key
+from posteria.settings import Positive, checked
 from posteria.trace import linear
 
 
@@ -29,7 +30,7 @@ class Model:
     network: Network
     likelihood: Likelihood = field(default_factory=Gaussian)
     prior: Prior = field(default_factory=FanIn)
-    temperature: float = 1.0
+    temperature: Positive = 1.0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "network", network(self.network))
@@ -45,12 +46,8 @@ class Model:
                 raise SettingError(
                     f"{type(part).__name__} is not hashable", "one that compiled code can be kept for", "make it frozen"
                 )
-        try:
-            object.__setattr__(self, "temperature", float(self.temperature))
-        except (TypeError, ValueError):
-            object.__setattr__(self, "temperature", float("nan"))
-        if not 0.0 < self.temperature < float("inf"):
-            raise SettingError(f"temperature is {self.temperature}", "a positive number", "1.0 is Bayes' rule")
+        temperature = checked("Model", "temperature", self.temperature, Positive, 1.0)
+        object.__setattr__(self, "temperature", temperature)
 
     def outputs(self, network_params: tree.Params, x: Any) -> jax.Array:
         """Network outputs, (batch, output)."""

@@ -18,6 +18,7 @@ from jax.typing import ArrayLike
 from posteria.errors import SettingError
 from posteria.models import densities, settings
 from posteria.models.from_posterior import FromPosterior as FromPosterior
+from posteria.settings import Positive, ProperShare, check_settings
 
 
 class Leaf(NamedTuple):
@@ -56,11 +57,11 @@ class Prior(Protocol):
 class Normal:
     """w ~ N(0, std^2)."""
 
-    std: float = 1.0
+    std: Positive = 1.0
     is_proper: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        settings.check_positive(self, "std")
+        check_settings(self)
 
     def log_prob(self, value: jax.Array, leaf: Leaf) -> jax.Array:
         return densities.normal(densities.widen(value) / self.std, math.log(self.std)).sum()
@@ -82,12 +83,12 @@ class FanIn:
     Neal 1996, Bayesian Learning for Neural Networks, chapter 2.
     """
 
-    scale: float = 1.0
-    bias_std: float = 1.0
+    scale: Positive = 1.0
+    bias_std: Positive = 1.0
     is_proper: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        settings.check_positive(self, "scale", "bias_std")
+        check_settings(self)
 
     def log_prob(self, value: jax.Array, leaf: Leaf) -> jax.Array:
         return Normal(self.unit(leaf)).log_prob(value, leaf)
@@ -106,11 +107,11 @@ class FanIn:
 class Laplace:
     """p(w) = exp(-|w| / scale) / (2 scale). Its gradient at 0 is taken as 0."""
 
-    scale: float = 1.0
+    scale: Positive = 1.0
     is_proper: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        settings.check_positive(self, "scale")
+        check_settings(self)
 
     def log_prob(self, value: jax.Array, leaf: Leaf) -> jax.Array:
         value = densities.widen(value)
@@ -128,12 +129,12 @@ class Laplace:
 class StudentT:
     """w ~ scale * t(df): heavy tails."""
 
-    df: float = 3.0
-    scale: float = 1.0
+    df: Positive = 3.0
+    scale: Positive = 1.0
     is_proper: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        settings.check_positive(self, "df", "scale")
+        check_settings(self)
 
     def log_prob(self, value: jax.Array, leaf: Leaf) -> jax.Array:
         return densities.student_t(densities.widen(value) / self.scale, math.log(self.scale), self.df).sum()
@@ -149,11 +150,11 @@ class StudentT:
 class Logistic:
     """p(w) = sigmoid(w / scale) sigmoid(-w / scale) / scale."""
 
-    scale: float = 1.0
+    scale: Positive = 1.0
     is_proper: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        settings.check_positive(self, "scale")
+        check_settings(self)
 
     def log_prob(self, value: jax.Array, leaf: Leaf) -> jax.Array:
         z = densities.widen(value) / self.scale
@@ -166,6 +167,9 @@ class Logistic:
         return math.pi / math.sqrt(3) * self.scale
 
 
+NARROW = math.exp(-6)
+
+
 @dataclass(frozen=True)
 class ScaleMixture:
     """w ~ weight N(0, std_wide^2) + (1 - weight) N(0, std_narrow^2): some weights free, the rest near 0.
@@ -173,15 +177,13 @@ class ScaleMixture:
     Blundell et al. 2015, Weight Uncertainty in Neural Networks.
     """
 
-    std_wide: float = 1.0
-    std_narrow: float = math.exp(-6)
-    weight: float = 0.5
+    std_wide: Positive = 1.0
+    std_narrow: Positive = NARROW
+    weight: ProperShare = 0.5
     is_proper: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        settings.check_positive(self, "std_wide", "std_narrow", "weight")
-        if self.weight >= 1:
-            raise SettingError(f"ScaleMixture(weight={self.weight!r})", "a number between 0 and 1", "or use Normal")
+        check_settings(self)
         if self.std_narrow > self.std_wide:
             raise SettingError(
                 f"ScaleMixture with std_narrow={self.std_narrow!r} above std_wide={self.std_wide!r}",

@@ -1,14 +1,12 @@
-"""Settings of likelihoods and priors: the sentinel `infer`, the checks of numbers, and the way to JSON and back."""
+"""Settings of likelihoods and priors: the sentinel `infer`, and the way to JSON and back."""
 
 import contextlib
 import dataclasses
 import enum
-import math
-import numbers
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from posteria.errors import SettingError, StoreError
+from posteria.errors import StoreError
 
 
 class Infer(enum.Enum):
@@ -21,22 +19,6 @@ class Infer(enum.Enum):
 
 
 infer = Infer.INFER  # in place of a number: "a parameter with a prior, to be inferred with the weights"
-
-
-def check_positive(owner: Any, *names: str, may_infer: bool = False) -> None:
-    """Refuse the dataclass `owner` unless each named setting is a positive finite number (or `infer`); keep floats."""
-    for name in names:
-        value = getattr(owner, name)
-        if may_infer and value is infer:
-            continue
-        is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-        if not (is_number and math.isfinite(value) and value > 0):
-            raise SettingError(
-                f"{type(owner).__name__}({name}={value!r})",
-                "a positive finite number" + (" or posteria.infer" if may_infer else ""),
-                f"set {name} to one",
-            )
-        object.__setattr__(owner, name, float(value))  # a NumPy scalar would promote dtypes, and is not JSON
 
 
 def to_json(obj: Any, known: Mapping[str, Any]) -> dict | None:

@@ -24,7 +24,6 @@ from posteria.posteriors.base import PREDICT_KEY, check_num_draws
 from posteria.posteriors.gaussian import GaussianPosterior, Spread
 from posteria.posteriors.predictive import Predictive
 
-PREDICTIVES = ("linearised", "sampled", "probit")
 MOST_OUTPUTS = 100  # whose covariance is taken apart at each input; beyond, whole functions are drawn
 BLOCK_ELEMENTS = 2**23  # of the Jacobian's factors held at once, or of the Jacobian where it is formed
 

@@ -12,8 +12,9 @@ import jax
 import jax.numpy as jnp
 
 from posteria.engine.loop import Run
-from posteria.methods.chains.warmup import Adaptation, Info, Sampler, Tuning, check_chain_settings, run_chains
+from posteria.methods.chains.warmup import Adaptation, Info, Sampler, Tuning, run_chains
 from posteria.models.target import Density, Target
+from posteria.settings import Count, CountFromZero, Start, check_settings
 
 
 @dataclass(frozen=True)
@@ -23,17 +24,17 @@ class EllipticalSlice:
     The Gaussian is centred where warm-up ended, and is wide: `WIDTH` units of the prior, or of the subspace.
     """
 
-    num_chains: int = 4
-    num_draws: int = 500
-    num_warmup: int = 500
-    thinning: int = 5
-    start: Any = "map"
+    num_chains: Count = 4
+    num_draws: Count = 500
+    num_warmup: CountFromZero = 500
+    thinning: Count = 5
+    start: Start = "map"
 
     fidelity: ClassVar[str] = "exact"
     paper: ClassVar[str] = "Murray, Adams & MacKay 2010"
 
     def __post_init__(self) -> None:
-        check_chain_settings(self)
+        check_settings(self)
 
     def fit(self, key: jax.Array, target: Target | Density, start: Any, run: Run) -> Any:
         adaptation = Adaptation(

@@ -14,8 +14,9 @@ import jax.numpy as jnp
 
 from posteria.engine.loop import Run
 from posteria.errors import SettingError
-from posteria.methods.chains.warmup import Adaptation, Info, Sampler, Tuning, check_chain_settings, run_chains
+from posteria.methods.chains.warmup import Adaptation, Info, Sampler, Tuning, run_chains
 from posteria.models.target import Density, Target
+from posteria.settings import Count, CountFromZero, Positive, ProperShare, Share, Start, check_settings
 
 
 @dataclass(frozen=True)
@@ -28,33 +29,24 @@ class HMC:
     `max_leapfrog` steps are taken. `step_size=None` is tuned in warm-up to `target_acceptance`.
     """
 
-    num_chains: int = 4
-    num_draws: int = 300
-    num_warmup: int = 150
-    thinning: int = 1
-    step_size: float | None = None
-    trajectory: float | None = None
-    num_leapfrog: int | None = None
-    jitter: float = 0.5
-    max_leapfrog: int = 1000
-    target_acceptance: float = 0.7
-    start: Any = "map"
+    num_chains: Count = 4
+    num_draws: Count = 300
+    num_warmup: CountFromZero = 150
+    thinning: Count = 1
+    step_size: Positive | None = None
+    trajectory: Positive | None = None
+    num_leapfrog: Count | None = None
+    jitter: Share = 0.5
+    max_leapfrog: Count = 1000
+    target_acceptance: ProperShare = 0.7
+    start: Start = "map"
 
     fidelity: ClassVar[str] = "exact"
 
     def __post_init__(self) -> None:
-        check_chain_settings(self)
+        check_settings(self)
         if self.trajectory is not None and self.num_leapfrog is not None:
             raise SettingError("both trajectory and num_leapfrog are given", "one of them", "leave one out")
-        for name in ("trajectory", "num_leapfrog", "max_leapfrog"):
-            if getattr(self, name) is not None and not 0 < getattr(self, name) < math.inf:
-                raise SettingError(
-                    f"{name} is {getattr(self, name)}", "a positive number", "leave it out for the default"
-                )
-        if not 0.0 <= self.jitter < 1.0:
-            raise SettingError(
-                f"jitter is {self.jitter}", "a number in [0, 1)", "0 follows every trajectory to its end"
-            )
 
     def fit(self, key: jax.Array, target: Target | Density, start: Any, run: Run) -> Any:
         root_temperature = math.sqrt(getattr(target, "temperature", 1.0))

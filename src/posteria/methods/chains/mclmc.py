@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,11 +18,12 @@ import jax.numpy as jnp
 from posteria import tree
 from posteria.engine.loop import Kernel, Run
 from posteria.errors import SettingError
-from posteria.methods.chains.warmup import WARMUP_SHARE, check_chain_settings
+from posteria.methods.chains.warmup import WARMUP_SHARE
 from posteria.methods.starts import find_starts
 from posteria.models.coordinates import Coordinates, coordinates
 from posteria.models.target import Density, Target, check_starts
 from posteria.posteriors.draws import Draws, DrawsPosterior
+from posteria.settings import Count, CountFromZero, Positive, ProperShare, Start, above, check_settings
 
 GRADIENTS_A_STEP = 2  # of McLachlan's integrator
 LEAST_TUNING = 30
@@ -37,13 +38,13 @@ class MCLMC:
     `step_size` (in units of the prior) is then not tuned, and the length is sqrt(number of weights).
     """
 
-    num_chains: int = 4
-    num_draws: int = 500
-    num_warmup: int = 3000
-    thinning: int = 20
-    step_size: float | None = None
-    energy_variance: float = 5e-4
-    start: Any = "map"
+    num_chains: Count = 4
+    num_draws: Count = 500
+    num_warmup: CountFromZero = 3000
+    thinning: Count = 20
+    step_size: Positive | None = None
+    energy_variance: Positive = 5e-4
+    start: Start = "map"
 
     fidelity: ClassVar[str] = "asymptotic"
     paper: ClassVar[str] = "Robnik et al. 2023"
@@ -51,9 +52,8 @@ class MCLMC:
     least_lengths: ClassVar[dict] = {"num_warmup": LEAST_TUNING}
 
     def __post_init__(self) -> None:
+        check_settings(self)
         _check_tuning(self)
-        if not 0.0 < self.energy_variance < math.inf:
-            raise SettingError(f"energy_variance is {self.energy_variance}", "a positive number", "5e-4 is usual")
 
     def fit(self, key: jax.Array, target: Target | Density, start: Any, run: Run) -> Draws | DrawsPosterior:
         motion = unadjusted(self.num_warmup, self.step_size, self.energy_variance)
@@ -68,23 +68,22 @@ class AdjustedMCLMC:
     `num_steps` steps on average. `step_size` (in units of the prior) is then not tuned.
     """
 
-    num_chains: int = 4
-    num_draws: int = 500
-    num_warmup: int = 1500
-    thinning: int = 10
-    step_size: float | None = None
-    num_steps: float = 2.0
-    target_acceptance: float = 0.65
-    start: Any = "map"
+    num_chains: Count = 4
+    num_draws: Count = 500
+    num_warmup: CountFromZero = 1500
+    thinning: Count = 10
+    step_size: Positive | None = None
+    num_steps: Annotated[float, above(1.1)] = 2.0
+    target_acceptance: ProperShare = 0.65
+    start: Start = "map"
 
     fidelity: ClassVar[str] = "exact"
     paper: ClassVar[str] = "Robnik et al. 2025"
     least_lengths: ClassVar[dict] = {"num_warmup": LEAST_TUNING}
 
     def __post_init__(self) -> None:
+        check_settings(self)
         _check_tuning(self)
-        if not 1.1 < self.num_steps < math.inf:
-            raise SettingError(f"num_steps is {self.num_steps}", "a number above 1.1", "2 is robust")
 
     @property
     def gradients_a_step(self) -> float:
@@ -97,7 +96,6 @@ class AdjustedMCLMC:
 
 
 def _check_tuning(method: Any) -> None:
-    check_chain_settings(method)
     if method.step_size is None and method.num_warmup < LEAST_TUNING:
         raise SettingError(
             f"num_warmup is {method.num_warmup}", f"at least {LEAST_TUNING} steps of tuning", "or give a step_size"

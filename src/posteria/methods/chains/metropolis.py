@@ -12,8 +12,9 @@ import jax
 import jax.numpy as jnp
 
 from posteria.engine.loop import Run
-from posteria.methods.chains.warmup import Adaptation, Info, Sampler, Tuning, check_chain_settings, run_chains
+from posteria.methods.chains.warmup import Adaptation, Info, Sampler, Tuning, run_chains
 from posteria.models.target import Density, Target
+from posteria.settings import Count, CountFromZero, Positive, ProperShare, Start, check_settings
 
 
 @dataclass(frozen=True)
@@ -24,18 +25,18 @@ class MetropolisHastings:
     when None.
     """
 
-    num_chains: int = 4
-    num_draws: int = 1000
-    num_warmup: int = 5000
-    thinning: int = 20
-    step_size: float | None = None
-    target_acceptance: float = 0.234
-    start: Any = "map"
+    num_chains: Count = 4
+    num_draws: Count = 1000
+    num_warmup: CountFromZero = 5000
+    thinning: Count = 20
+    step_size: Positive | None = None
+    target_acceptance: ProperShare = 0.234
+    start: Start = "map"
 
     fidelity: ClassVar[str] = "exact"
 
     def __post_init__(self) -> None:
-        check_chain_settings(self)
+        check_settings(self)
 
     def fit(self, key: jax.Array, target: Target | Density, start: Any, run: Run) -> Any:
         adaptation = Adaptation(

@@ -3,16 +3,16 @@
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 
 from posteria.engine.loop import Run
-from posteria.errors import SettingError
 from posteria.methods.chains.hmc import FIRST_STEP_SIZE
-from posteria.methods.chains.warmup import Adaptation, Info, Sampler, Tuning, check_chain_settings, run_chains
+from posteria.methods.chains.warmup import Adaptation, Info, Sampler, Tuning, run_chains
 from posteria.models.target import Density, Target
+from posteria.settings import Count, CountFromZero, Positive, ProperShare, Start, check_settings, up_to
 
 
 @dataclass(frozen=True)
@@ -22,21 +22,19 @@ class NUTS:
     `step_size` is in units of the prior; a trajectory has at most 2 ** `max_doublings` leapfrog steps.
     """
 
-    num_chains: int = 4
-    num_draws: int = 500
-    num_warmup: int = 500
-    thinning: int = 1
-    step_size: float | None = None
-    max_doublings: int = 10
-    target_acceptance: float = 0.8
-    start: Any = "map"
+    num_chains: Count = 4
+    num_draws: Count = 500
+    num_warmup: CountFromZero = 500
+    thinning: Count = 1
+    step_size: Positive | None = None
+    max_doublings: Annotated[int, up_to(1, 20)] = 10
+    target_acceptance: ProperShare = 0.8
+    start: Start = "map"
 
     fidelity: ClassVar[str] = "exact"
 
     def __post_init__(self) -> None:
-        check_chain_settings(self)
-        if not 1 <= self.max_doublings <= 20:
-            raise SettingError(f"max_doublings is {self.max_doublings}", "between 1 and 20", "10 is usual")
+        check_settings(self)
 
     def fit(self, key: jax.Array, target: Target | Density, start: Any, run: Run) -> Any:
         root_temperature = math.sqrt(getattr(target, "temperature", 1.0))

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,11 +19,12 @@ import numpy as np
 from posteria.engine.loop import Kernel, Run
 from posteria.errors import SettingError
 from posteria.methods.chains.hmc import FIRST_STEP_SIZE, hmc_sampler
-from posteria.methods.chains.warmup import WARMUP_SHARE, Tuning, check_chain_settings
+from posteria.methods.chains.warmup import WARMUP_SHARE, Tuning
 from posteria.methods.starts import find_starts
 from posteria.models.coordinates import Coordinates, coordinates
 from posteria.models.target import Density, Target, check_starts
 from posteria.posteriors.draws import Draws, DrawsPosterior
+from posteria.settings import Count, CountFromZero, Start, at_least, check_settings
 
 LADDER_POWER = 5.0  # neighbours are as easily exchanged near the prior as near the posterior
 LEAST_SWAPPED = 0.05  # below it, a pair of neighbours is as good as cut off
@@ -39,23 +40,19 @@ class ParallelTempering:
     period, as HMC's, or as far as `max_leapfrog` steps go; step sizes are tuned for each replica.
     """
 
-    num_chains: int = 2
-    num_draws: int = 500
-    num_warmup: int = 200
-    thinning: int = 1
-    num_replicas: int = 8
-    max_leapfrog: int = 50
-    start: Any = "map"
+    num_chains: Count = 2
+    num_draws: Count = 500
+    num_warmup: CountFromZero = 200
+    thinning: Count = 1
+    num_replicas: Annotated[int, at_least(2)] = 8
+    max_leapfrog: Count = 50
+    start: Start = "map"
 
     fidelity: ClassVar[str] = "exact"
     paper: ClassVar[str] = "Geyer 1991"
 
     def __post_init__(self) -> None:
-        check_chain_settings(self)
-        for name, least in {"num_replicas": 2, "max_leapfrog": 1}.items():
-            value = getattr(self, name)
-            if not isinstance(value, int | np.integer) or value < least:
-                raise SettingError(f"{name} is {value!r}", f"a whole number of at least {least}", "leave it out")
+        check_settings(self)
 
     def fit(self, key: jax.Array, target: Target | Density, start: Any, run: Run) -> DrawsPosterior:
         if isinstance(target, Density):

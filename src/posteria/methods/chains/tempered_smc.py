@@ -6,7 +6,7 @@ product of the mean weights along the way, without bias. Del Moral, Doucet and J
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +15,7 @@ import numpy as np
 from posteria.errors import SettingError
 from posteria.models.coordinates import coordinates
 from posteria.models.target import Target
+from posteria.settings import Count, ProperShare, at_least, check_settings
 
 MAX_POWERS = 2000
 FIRST_STEP_SIZE = 0.5  # in standard deviations of the particles
@@ -29,19 +30,14 @@ class TemperedSMC:
     moves of HMC, in units of the particles' own spread. The standard error comes from `num_runs` independent runs.
     """
 
-    num_particles: int = 500
-    num_runs: int = 8
-    num_moves: int = 5
-    num_leapfrog: int = 8
-    target_ess: float = 0.8
+    num_particles: Annotated[int, at_least(2)] = 500
+    num_runs: Annotated[int, at_least(2)] = 8
+    num_moves: Count = 5
+    num_leapfrog: Count = 8
+    target_ess: ProperShare = 0.8
 
     def __post_init__(self) -> None:
-        for name, least in {"num_particles": 2, "num_runs": 2, "num_moves": 1, "num_leapfrog": 1}.items():
-            value = getattr(self, name)
-            if not (isinstance(value, int | np.integer) and value >= least):
-                raise SettingError(f"{name} is {value!r}", f"a whole number of at least {least}", "leave it out")
-        if not 0 < self.target_ess < 1:
-            raise SettingError(f"target_ess is {self.target_ess}", "a share between 0 and 1", "0.8 is usual")
+        check_settings(self)
 
     def log_evidence(self, key: jax.Array, target: Target) -> tuple[float, float]:
         """log p(y | x) and its standard error."""

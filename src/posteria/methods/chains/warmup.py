@@ -13,7 +13,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from posteria.engine.loop import Kernel, Run
-from posteria.errors import SettingError
 from posteria.methods.starts import find_starts
 from posteria.models.coordinates import Coordinates, coordinates
 from posteria.models.target import Density, Target, check_starts
@@ -51,22 +50,6 @@ class Adaptation(NamedTuple):
     first_step_size: float
     adapts_step_size: bool = True
     adapts_variances: bool = True
-
-
-def check_chain_settings(method: Any) -> None:
-    """The settings that all samplers share are in range."""
-    for name, least in {"num_chains": 1, "num_draws": 1, "num_warmup": 0, "thinning": 1}.items():
-        value = getattr(method, name)
-        if not isinstance(value, int | np.integer) or value < least:
-            raise SettingError(
-                f"{name} is {value!r}", f"a whole number of at least {least}", f"set {name}={max(least, 1)}"
-            )
-    for name in ("step_size", "target_acceptance"):
-        value = getattr(method, name, None)
-        if value is not None and not (isinstance(value, int | float | np.number) and 0.0 < value < float("inf")):
-            raise SettingError(f"{name} is {value!r}", "a positive number", "leave it out to have it chosen")
-    if not getattr(method, "target_acceptance", 0.5) < 1.0:
-        raise SettingError(f"target_acceptance is {method.target_acceptance}", "a number below 1", "0.8 is usual")
 
 
 def run_chains(

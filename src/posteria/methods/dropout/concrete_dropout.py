@@ -14,11 +14,11 @@ import jax.numpy as jnp
 
 from posteria import tree
 from posteria.engine.loop import Run
-from posteria.errors import SettingError
 from posteria.methods.dropout.fixed_rate import first_params, noisy_log_density
 from posteria.methods.dropout.noisy_ascent import Objective, Schedule, ascend
 from posteria.models.target import Target
 from posteria.posteriors.masks import MaskPosterior, selected_units
+from posteria.settings import Count, Optimizer, Positive, ProperShare, check_settings
 
 
 @dataclass(frozen=True)
@@ -29,20 +29,18 @@ class ConcreteDropout:
     noise (None: every weight of a layer); `posterior.rates` are the rates found.
     """
 
-    initial_rate: float = 0.1
+    initial_rate: ProperShare = 0.1
     where: str | None = None
-    num_epochs: int = 2000
-    batch_size: int | None = None
-    learning_rate: float = 0.01
-    optimizer: Any = None
+    num_epochs: Count = 2000
+    batch_size: Count | None = None
+    learning_rate: Positive = 0.01
+    optimizer: Optimizer | None = None
 
     fidelity: ClassVar[str] = "procedure"
     paper: ClassVar[str] = "Gal, Hron & Kendall 2017"
 
     def __post_init__(self) -> None:
-        Schedule.of(self)
-        if not 0.0 < self.initial_rate < 1.0:
-            raise SettingError(f"initial_rate is {self.initial_rate}", "between 0 and 1", "0.1 is the default")
+        check_settings(self)
 
     def fit(self, key: jax.Array, target: Target, start: Any, run: Run) -> MaskPosterior:
         target.check_proper()

@@ -14,10 +14,10 @@ import jax.numpy as jnp
 
 from posteria import tree
 from posteria.engine.loop import Run
-from posteria.errors import SettingError
 from posteria.methods.dropout.noisy_ascent import Objective, Schedule, ascend
 from posteria.models.target import Target, check_starts
 from posteria.posteriors.masks import MaskPosterior, selected_units
+from posteria.settings import Count, Optimizer, Positive, ProperShare, check_settings
 from posteria.trace import dropout
 
 
@@ -30,20 +30,18 @@ class MCDropout:
     with a reference before trusting them.
     """
 
-    rate: float = 0.1
+    rate: ProperShare = 0.1
     where: str | None = None
-    num_epochs: int = 1000
-    batch_size: int | None = None
-    learning_rate: float = 0.01
-    optimizer: Any = None
+    num_epochs: Count = 1000
+    batch_size: Count | None = None
+    learning_rate: Positive = 0.01
+    optimizer: Optimizer | None = None
 
     fidelity: ClassVar[str] = "procedure"
     paper: ClassVar[str] = "Gal & Ghahramani 2016"
 
     def __post_init__(self) -> None:
-        Schedule.of(self)
-        if not 0.0 < self.rate < 1.0:
-            raise SettingError(f"rate is {self.rate}", "a probability between 0 and 1", "0.1 is usual; MAP has none")
+        check_settings(self)
 
     def fit(self, key: jax.Array, target: Target, start: Any, run: Run) -> MaskPosterior:
         return _fit(key, target, start, run, "bernoulli", self.rate, self.where, Schedule.of(self))
@@ -57,20 +55,18 @@ class GaussianDropout:
     weight of a layer).
     """
 
-    alpha: float = 0.1
+    alpha: Positive = 0.1
     where: str | None = None
-    num_epochs: int = 1000
-    batch_size: int | None = None
-    learning_rate: float = 0.01
-    optimizer: Any = None
+    num_epochs: Count = 1000
+    batch_size: Count | None = None
+    learning_rate: Positive = 0.01
+    optimizer: Optimizer | None = None
 
     fidelity: ClassVar[str] = "procedure"
     paper: ClassVar[str] = "Wang & Manning 2013"
 
     def __post_init__(self) -> None:
-        Schedule.of(self)
-        if not 0.0 < self.alpha < float("inf"):
-            raise SettingError(f"alpha is {self.alpha}", "a positive variance", "0.1 is usual; MAP has none")
+        check_settings(self)
 
     def fit(self, key: jax.Array, target: Target, start: Any, run: Run) -> MaskPosterior:
         return _fit(key, target, start, run, "gaussian", self.alpha, self.where, Schedule.of(self))

@@ -12,7 +12,6 @@ import numpy as np
 from posteria import tree
 from posteria.data.batches import batch_of, num_steps_per_epoch
 from posteria.engine.loop import Kernel, Run
-from posteria.errors import SettingError
 from posteria.models.densities import widen
 from posteria.models.target import Target
 
@@ -31,13 +30,7 @@ class Schedule(NamedTuple):
 
     @classmethod
     def of(cls, method: Any) -> "Schedule":
-        """Those of a method; refuses what is out of range."""
-        for name in ("num_epochs", "batch_size"):
-            value = getattr(method, name)
-            if value is not None and not (isinstance(value, int | np.integer) and value > 0):
-                raise SettingError(f"{name} is {value!r}", "a positive whole number", "leave it out for the default")
-        if not 0.0 < method.learning_rate < float("inf"):
-            raise SettingError(f"learning_rate is {method.learning_rate}", "a positive number", "leave it out")
+        """Those of a method."""
         return cls(method.num_epochs, method.batch_size, method.learning_rate, method.optimizer)
 
 

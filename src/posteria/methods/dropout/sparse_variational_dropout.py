@@ -7,19 +7,17 @@ learned; see `variational_dropout` for the bound. Optimised are theta and log si
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
 
 from posteria import tree
 from posteria.engine.loop import Run
-from posteria.errors import SettingError
 from posteria.methods.dropout.fixed_rate import first_params
 from posteria.methods.dropout.noisy_ascent import Objective, Schedule, ascend
 from posteria.methods.dropout.variational_dropout import (
     LOG_UNIFORM,
-    check_one_of,
     data_term,
     flat_stds,
     in_tree,
@@ -31,10 +29,10 @@ from posteria.methods.dropout.variational_dropout import (
 from posteria.models.target import Target
 from posteria.posteriors.gaussian import Diagonal
 from posteria.posteriors.pruned import SparsePosterior, log_alphas, removed_bits
+from posteria.settings import Count, Optimizer, Positive, check_settings, up_to
 from posteria.trace import local
 
 PRIORS = {"log-uniform": LOG_UNIFORM, "ard": "prior scales learned for each weight"}
-ESTIMATORS = ("local", "local-independent")
 
 
 @dataclass(frozen=True)
@@ -48,25 +46,21 @@ class SparseVariationalDropout:
     MeanField: "local-independent" is the literature's for convolutions.
     """
 
-    prior: str = "log-uniform"
-    warmup: float = 0.5
+    prior: Literal["log-uniform", "ard"] = "log-uniform"
+    warmup: Annotated[float, up_to(0, 1)] = 0.5
     initial_log_variance: float = -10.0
-    estimator: str = "local"
+    estimator: Literal["local", "local-independent"] = "local"
     where: str | None = None
-    num_epochs: int = 2000
-    batch_size: int | None = None
-    learning_rate: float = 0.02
-    optimizer: Any = None
+    num_epochs: Count = 2000
+    batch_size: Count | None = None
+    learning_rate: Positive = 0.02
+    optimizer: Optimizer | None = None
 
     fidelity: ClassVar[str] = "procedure"
     paper: ClassVar[str] = "Molchanov et al. 2017"
 
     def __post_init__(self) -> None:
-        Schedule.of(self)
-        check_one_of("prior", self.prior, tuple(PRIORS))
-        check_one_of("estimator", self.estimator, ESTIMATORS)
-        if not 0.0 <= self.warmup <= 1.0:
-            raise SettingError(f"warmup is {self.warmup}", "a share of the epochs in [0, 1]", "0.5 is the default")
+        check_settings(self)
 
     @property
     def model_differs(self) -> str:

@@ -13,7 +13,7 @@ model's prior where it is proper. Kingma, Salimans & Welling 2015; the approxima
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -31,10 +31,10 @@ from posteria.posteriors.base import Posterior
 from posteria.posteriors.gaussian import Diagonal, GaussianPosterior
 from posteria.posteriors.masks import MaskPosterior, selected_units
 from posteria.posteriors.pruned import TINY
+from posteria.settings import Count, Optimizer, Positive, ProperShare, check_settings
 from posteria.trace import dropout, local
 
 LOG_UNIFORM = "log-uniform prior"  # how the model that is fitted differs from the one that was given
-GRANULARITIES = ("layer", "unit", "weight")
 
 
 @dataclass(frozen=True)
@@ -46,23 +46,20 @@ class VariationalDropout:
     "weight", with independent noise on the weights (type B). `where` are globs of the leaves that carry noise.
     """
 
-    granularity: str = "layer"
-    initial_alpha: float = 0.1
+    granularity: Literal["layer", "unit", "weight"] = "layer"
+    initial_alpha: ProperShare = 0.1
     where: str | None = None
-    num_epochs: int = 1000
-    batch_size: int | None = None
-    learning_rate: float = 0.01
-    optimizer: Any = None
+    num_epochs: Count = 1000
+    batch_size: Count | None = None
+    learning_rate: Positive = 0.01
+    optimizer: Optimizer | None = None
 
     fidelity: ClassVar[str] = "procedure"
     paper: ClassVar[str] = "Kingma, Salimans & Welling 2015"
     model_differs: ClassVar[str] = LOG_UNIFORM
 
     def __post_init__(self) -> None:
-        Schedule.of(self)
-        check_one_of("granularity", self.granularity, GRANULARITIES)
-        if not 0.0 < self.initial_alpha < 1.0:
-            raise SettingError(f"initial_alpha is {self.initial_alpha}", "between 0 and 1", "0.1 is the default")
+        check_settings(self)
 
     def fit(self, key: jax.Array, target: Target, start: Any, run: Run) -> Posterior:
         shapes = _alpha_shapes(target, self.granularity, self.where)
@@ -208,8 +205,3 @@ def flat_stds(target: Target, params: tree.Params, stds: dict[str, jax.Array]) -
     """Over all parameters, zero where there is no noise."""
     own = jax.tree.map(jnp.zeros_like, params["likelihood"])
     return np.asarray(tree.ravel({"network": in_tree(params["network"], stds), "likelihood": own}))
-
-
-def check_one_of(name: str, value: Any, choices: tuple) -> None:
-    if value not in choices:
-        raise SettingError(f"{name} is {value!r}", f"one of {choices}", f"{choices[0]!r} is the default")

@@ -7,31 +7,27 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import jax
-import numpy as np
 
 from posteria import tree
 from posteria.engine.loop import Run
-from posteria.errors import SettingError
 from posteria.methods.points.map import MAP
 from posteria.models.target import Target
 from posteria.posteriors.base import Posterior
 from posteria.posteriors.mixture import MixturePosterior
+from posteria.settings import AnyMethod, Count, check_settings
 
 
 @dataclass(frozen=True)
 class Ensemble:
     """`size` independent fits of `method`: a deep ensemble with MAP, MultiSWAG with SWAG."""
 
-    method: Any = field(default_factory=MAP)
-    size: int = 5
+    method: AnyMethod = field(default_factory=MAP)
+    size: Count = 5
 
     fidelity: ClassVar[str] = "procedure"
 
     def __post_init__(self) -> None:
-        if isinstance(self.method, type) or not hasattr(self.method, "fit"):
-            raise SettingError(f"method is {self.method!r}", "a method such as po.MAP()", "pass an object, not a class")
-        if not isinstance(self.size, int | np.integer) or self.size < 1:
-            raise SettingError(f"size is {self.size}", "at least 1", "5 is usual")
+        check_settings(self)
 
     def fit(self, key: jax.Array, target: Target, start: Any, run: Run) -> Posterior:
         if hasattr(self.method, "fit_members"):  # all at once, spread over the machine

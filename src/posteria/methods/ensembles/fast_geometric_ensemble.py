@@ -10,6 +10,7 @@ from posteria.methods.ensembles import trajectory
 from posteria.methods.points.map import MAP
 from posteria.models.target import Target
 from posteria.posteriors.draws import Draws, DrawsPosterior
+from posteria.settings import Count, Positive, Share, check_settings
 
 
 @dataclass(frozen=True)
@@ -22,17 +23,17 @@ class FastGeometricEnsemble:
     """
 
     pretraining: MAP | None = field(default_factory=MAP)
-    num_members: int = 10
-    cycle_epochs: int = 4
-    batch_size: int = 32
-    learning_rate: float | None = None
-    momentum: float = 0.9
+    num_members: Count = 10
+    cycle_epochs: Count = 4
+    batch_size: Count = 32
+    learning_rate: Positive | None = None
+    momentum: Share = 0.9
 
     fidelity: ClassVar[str] = "procedure"
     paper: ClassVar[str] = "Garipov et al. 2018"
 
     def __post_init__(self) -> None:
-        trajectory.check_settings(self)
+        check_settings(self)
 
     def fit(self, key: jax.Array, target: Target, start: Any, run: Run) -> DrawsPosterior:
         return self.fit_members(key, target, start, run, 1)

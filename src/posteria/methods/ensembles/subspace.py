@@ -6,7 +6,7 @@ beside z. The directions are scaled so that at the centre the density has the cu
 
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -21,8 +21,7 @@ from posteria.methods.ensembles.swag import SWAG
 from posteria.models.target import Target
 from posteria.posteriors.base import Posterior
 from posteria.posteriors.restricted import Plane, SubspacePosterior, restricted
-
-BASES = ("pca", "random", "curve")
+from posteria.settings import AnyMethod, Count, check_settings
 
 
 @dataclass(frozen=True)
@@ -34,25 +33,16 @@ class Subspace:
     the middle of the curve's triangle. Temperature is the model's, as everywhere.
     """
 
-    method: Any = field(default_factory=EllipticalSlice)
-    basis: str = "pca"
-    rank: int = 5
+    method: AnyMethod = field(default_factory=EllipticalSlice)
+    basis: Literal["pca", "random", "curve"] = "pca"
+    rank: Count = 5
     trajectory: SWAG = field(default_factory=SWAG)
 
     fidelity: ClassVar[str] = "procedure"  # exact only where the posterior lies in the subspace
     paper: ClassVar[str] = "Izmailov et al. 2019"
 
     def __post_init__(self) -> None:
-        if isinstance(self.method, type) or not hasattr(self.method, "fit"):
-            raise SettingError(
-                f"method is {self.method!r}", "a method such as po.NUTS()", "pass an object, not a class"
-            )
-        if self.basis not in BASES:
-            raise SettingError(f"basis is {self.basis!r}", f"one of {BASES}", '"pca" is the default')
-        if not isinstance(self.rank, int | np.integer) or self.rank < 1:
-            raise SettingError(f"rank is {self.rank!r}", "a whole number of at least 1", "5 is usual")
-        if not isinstance(self.trajectory, SWAG):
-            raise SettingError(f"trajectory is {self.trajectory!r}", "po.SWAG(...)", "leave it out for the default")
+        check_settings(self)
         if self.basis == "pca" and self.rank >= self.trajectory.num_snapshots:
             raise SettingError(
                 f"rank is {self.rank} of {self.trajectory.num_snapshots} snapshots",

@@ -17,10 +17,10 @@ import numpy as np
 
 from posteria.data.batches import batch_of, num_steps_per_epoch
 from posteria.engine.loop import Kernel, Run
-from posteria.errors import SettingError
 from posteria.models.coordinates import coordinates
 from posteria.models.target import Target, check_starts, log_densities
 from posteria.posteriors.draws import Draws, DrawsPosterior
+from posteria.settings import Count, Positive, check_settings
 
 
 @dataclass(frozen=True)
@@ -31,21 +31,16 @@ class SVGD:
     network's initialiser and move by Adam with a cosine decay from `learning_rate` to 0.
     """
 
-    size: int = 20
-    num_epochs: int = 1000
-    batch_size: int | None = None
-    learning_rate: float = 0.05
+    size: Count = 20
+    num_epochs: Count = 1000
+    batch_size: Count | None = None
+    learning_rate: Positive = 0.05
 
     fidelity: ClassVar[str] = "procedure"
     paper: ClassVar[str] = "Liu & Wang 2016"
 
     def __post_init__(self) -> None:
-        for name in ("size", "num_epochs", "batch_size"):
-            value = getattr(self, name)
-            if value is not None and not (isinstance(value, int | np.integer) and value > 0):
-                raise SettingError(f"{name} is {value!r}", "a positive whole number", "leave it out for the default")
-        if not 0.0 < self.learning_rate < math.inf:
-            raise SettingError(f"learning_rate is {self.learning_rate}", "a positive number", "0.05 is the default")
+        check_settings(self)
 
     def fit(self, key: jax.Array, target: Target, start: Any, run: Run) -> DrawsPosterior:
         target.check_proper()

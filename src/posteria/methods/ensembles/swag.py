@@ -7,7 +7,7 @@ variances and D the last K deviations w_i - mean(w_1..w_i) from the running mean
 """
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import jax
 import numpy as np
@@ -20,6 +20,7 @@ from posteria.models.target import Target
 from posteria.posteriors.base import Posterior
 from posteria.posteriors.gaussian import GaussianPosterior, LowRank
 from posteria.posteriors.mixture import MixturePosterior
+from posteria.settings import Count, Positive, Share, at_least, check_settings
 
 
 @dataclass(frozen=True)
@@ -33,28 +34,24 @@ class SWAG:
     """
 
     pretraining: MAP | None = field(default_factory=MAP)
-    num_snapshots: int = 40
-    rank: int = 20
-    epochs_per_snapshot: int = 1
-    batch_size: int = 32
-    learning_rate: float | None = None
-    momentum: float = 0.9
-    schedule: str = "constant"
+    num_snapshots: Count = 40
+    rank: Annotated[int, at_least(2)] = 20
+    epochs_per_snapshot: Count = 1
+    batch_size: Count = 32
+    learning_rate: Positive | None = None
+    momentum: Share = 0.9
+    schedule: Literal["constant", "cyclical"] = "constant"
 
     fidelity: ClassVar[str] = "procedure"
     paper: ClassVar[str] = "Maddox et al. 2019"
 
     def __post_init__(self) -> None:
-        trajectory.check_settings(self)
-        if not 2 <= self.rank <= self.num_snapshots:
+        check_settings(self)
+        if self.rank > self.num_snapshots:
             raise SettingError(
                 f"rank is {self.rank} and num_snapshots {self.num_snapshots}",
-                "2 or more, and no more than there are snapshots",
+                "no more than there are snapshots",
                 "20 of 40 are the defaults",
-            )
-        if self.schedule not in trajectory.SCHEDULES:
-            raise SettingError(
-                f"schedule is {self.schedule!r}", f"one of {trajectory.SCHEDULES}", '"constant" is SWAG\'s own'
             )
 
     def fit(self, key: jax.Array, target: Target, start: Any, run: Run) -> GaussianPosterior:

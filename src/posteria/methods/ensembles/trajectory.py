@@ -12,11 +12,9 @@ from posteria import tree
 from posteria.curvature.stiffness import energy, largest_curvature
 from posteria.data.batches import batch_indices, batch_of, num_steps_per_epoch, take
 from posteria.engine.loop import Kernel, Run
-from posteria.errors import SettingError
 from posteria.methods.points.map import MAP
 from posteria.models.target import Target, check_starts
 
-SCHEDULES = ("constant", "cyclical")
 # of 1 / the largest curvature, a constant step and the top of a cycle: a mini-batch's curvature may be a few times more
 STABLE_SHARE = {"constant": 0.2, "cyclical": 1.0}
 LOWEST = 0.01  # a cyclical step's least, as a share of its greatest (Garipov et al. 2018: 0.0005 of 0.05)
@@ -38,20 +36,6 @@ class Settings(NamedTuple):
 class Trajectory(NamedTuple):
     snapshots: np.ndarray  # (start, snapshot, size), flat
     log_density: np.ndarray  # (start, snapshot), the mean over the steps that led there
-
-
-def check_settings(method: Any) -> None:
-    """The settings that methods along a trajectory share are in range."""
-    for name in ("num_snapshots", "num_members", "epochs_per_snapshot", "cycle_epochs", "batch_size", "rank"):
-        value = getattr(method, name, 1)
-        if not isinstance(value, int | np.integer) or value < 1:
-            raise SettingError(f"{name} is {value!r}", "a whole number of at least 1", "leave it out for the default")
-    if method.learning_rate is not None and not 0.0 < method.learning_rate < float("inf"):
-        raise SettingError(f"learning_rate is {method.learning_rate}", "a positive number", "None has it chosen")
-    if not 0.0 <= method.momentum < 1.0:
-        raise SettingError(f"momentum is {method.momentum}", "a number in [0, 1)", "0.9 is usual")
-    if method.pretraining is not None and not isinstance(method.pretraining, MAP):
-        raise SettingError(f"pretraining is {method.pretraining!r}", "po.MAP(...), or None", "None goes from the start")
 
 
 def follow(

@@ -10,11 +10,10 @@ A ReLU network gets probabilistic backpropagation (`probabilistic_backprop.py`).
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.scipy.linalg import cho_solve
 from jax.scipy.special import digamma, polygamma
 
@@ -23,11 +22,11 @@ from posteria.data.batches import take
 from posteria.engine.loop import Kernel, Run
 from posteria.errors import SettingError
 from posteria.methods.gaussians.probabilistic_backprop import backprop_kernel, first_means, unit_vector
-from posteria.models import settings
 from posteria.models.densities import Gamma
 from posteria.models.target import Target
 from posteria.posteriors.closed_form import MomentPosterior
 from posteria.posteriors.gaussian import Diagonal, Full
+from posteria.settings import Count, Positive, above, check_settings
 from posteria.trace import moments
 
 
@@ -40,20 +39,16 @@ class ExpectationPropagation:
     `num_passes` times, each time as if new: the published procedure, whose variances shrink with passes.
     """
 
-    num_passes: int = 40
-    shape: float = 6.0
-    rate: float = 6.0
+    num_passes: Count = 40
+    shape: Annotated[float, above(1)] = 6.0  # the variance has no mean else
+    rate: Positive = 6.0
 
     fidelity: ClassVar[str] = "procedure"
     paper: ClassVar[str] = "Hernandez-Lobato & Adams 2015"
     model_differs: ClassVar[str] = "its own Gamma hyper-priors"
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.num_passes, int | np.integer) and self.num_passes > 0):
-            raise SettingError(f"num_passes is {self.num_passes!r}", "a positive whole number", "40 is the published")
-        settings.check_positive(self, "shape", "rate")
-        if self.shape <= 1:
-            raise SettingError(f"shape is {self.shape}", "more than 1: the variance has no mean else", "6 is usual")
+        check_settings(self)
 
     def fit(self, key: jax.Array, target: Target, start: Any, run: Run) -> MomentPosterior:
         bare = target.without_data()

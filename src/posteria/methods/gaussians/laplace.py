@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -11,10 +11,10 @@ import numpy as np
 from posteria import tree
 from posteria.curvature.jacobian import factored, subset_paths
 from posteria.curvature.measure import (
-    CURVATURES,
-    STRUCTURES,
+    Curvature,
     Estimate,
     Settings,
+    Structure,
     blocks,
     check_fits,
     check_likelihood,
@@ -29,7 +29,8 @@ from posteria.methods.points.map import MAP
 from posteria.methods.points.tuning import fit_own, prior_precision
 from posteria.models.model import Model
 from posteria.models.target import Target
-from posteria.posteriors.linearised import PREDICTIVES, LaplacePosterior
+from posteria.posteriors.linearised import LaplacePosterior
+from posteria.settings import Count, check_settings
 
 FULL_BATCH = 1000  # data up to which the default ascent takes them all at once
 BATCH_SIZE = 128  # beyond: mini-batches, whose noise finds modes that predict better than full batches' do
@@ -55,30 +56,19 @@ class Laplace:
     likelihood's own parameters are then fitted. These are Gaussian too, independent of the weights.
     """
 
-    structure: str = "auto"
+    structure: Structure | Literal["auto"] = "auto"
     subset: str | tuple[str, ...] = "all"
-    curvature: str = "ggn"
-    predictive: str = "linearised"
+    curvature: Curvature = "ggn"
+    predictive: Literal["linearised", "sampled", "probit"] = "linearised"
     map: MAP | None = None
-    rank: int = 100
-    num_labels: int = 1
+    rank: Count = 100
+    num_labels: Count = 1
 
     fidelity: ClassVar[str] = "exact"
     paper: ClassVar[str] = "MacKay 1992; Daxberger et al. 2021"
 
     def __post_init__(self) -> None:
-        choices = {"structure": ("auto", *STRUCTURES), "curvature": CURVATURES, "predictive": PREDICTIVES}
-        for name, known in choices.items():
-            if getattr(self, name) not in known:
-                raise SettingError(f"{name} is {getattr(self, name)!r}", f"one of {known}", "leave it out")
-        for name in ("rank", "num_labels"):
-            value = getattr(self, name)
-            if not isinstance(value, int | np.integer) or value < 1:
-                raise SettingError(f"{name} is {value!r}", "a whole number of at least 1", "leave it out")
-        if self.map is not None and not isinstance(self.map, MAP):
-            raise SettingError(f"map is {self.map!r}", "a po.MAP(...)", "leave it out for the default")
-        if not isinstance(self.subset, str):
-            object.__setattr__(self, "subset", tuple(self.subset))
+        check_settings(self)
 
     def fit(self, key: jax.Array, target: Target, start: Any, run: Run) -> LaplacePosterior:
         key_mode, key_measure = jax.random.split(key)
@@ -171,7 +161,7 @@ def default_map(target: Target) -> MAP:
     """
     has_noise = bool(jax.tree.leaves(target.structs["likelihood"]))
     is_determined = tree.size(target.structs["network"]) < target.num_data
-    tune = "noise" if has_noise and is_determined and target.temperature == 1.0 else None
+    tune: Literal["noise"] | None = "noise" if has_noise and is_determined and target.temperature == 1.0 else None
     if target.num_data <= FULL_BATCH:
         return MAP(tune=tune)
     num_epochs = int(np.clip(ROWS_SEEN // target.num_data, 20, MAX_EPOCHS))

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +16,7 @@ from posteria.engine.loop import Kernel, Run
 from posteria.errors import SettingError
 from posteria.models.target import Target, check_starts, log_densities
 from posteria.posteriors.draws import Draws, DrawsPosterior
+from posteria.settings import Count, Optimizer, Positive, Share, check_settings
 
 
 @dataclass(frozen=True)
@@ -31,28 +32,19 @@ class MAP:
     the tuned prior.
     """
 
-    num_epochs: int = 1000
-    batch_size: int | None = None
-    learning_rate: float = 0.01
-    optimizer: Any = None
-    validation: float = 0.0
-    patience: int = 50
-    tune: str | None = None
-    every: int = 100
+    num_epochs: Count = 1000
+    batch_size: Count | None = None
+    learning_rate: Positive = 0.01
+    optimizer: Optimizer | None = None
+    validation: Share = 0.0
+    patience: Count = 50
+    tune: Literal["noise", "evidence", "layers"] | None = None
+    every: Count = 100
 
     fidelity: ClassVar[str] = "point"
 
     def __post_init__(self) -> None:
-        for name in ("num_epochs", "batch_size", "patience", "every"):
-            value = getattr(self, name)
-            if value is not None and not (isinstance(value, int | np.integer) and value > 0):
-                raise SettingError(f"{name} is {value!r}", "a positive whole number", "leave it out for the default")
-        if not self.learning_rate > 0:
-            raise SettingError(f"learning_rate is {self.learning_rate}", "a positive number", "0.01 is the default")
-        if not 0.0 <= self.validation < 1.0:
-            raise SettingError(f"validation is {self.validation}", "a share in [0, 1)", "0.1 holds out a tenth")
-        if self.tune not in (None, "noise", "evidence", "layers"):
-            raise SettingError(f"tune is {self.tune!r}", '"noise", "evidence", "layers" or None', "leave it out")
+        check_settings(self)
         if self.tune and self.validation:
             raise SettingError("tune and validation", "one of them", "the evidence needs no rows held out")
 

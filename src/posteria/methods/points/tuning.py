@@ -27,7 +27,6 @@ from posteria.models.priors import ByPath, Normal
 from posteria.models.target import Target
 from posteria.posteriors.linearised import LaplacePosterior
 
-TUNED = ("noise", "evidence", "layers")
 MAX_ROWS = 4096  # data by which the likelihood's own parameters are judged
 MAX_SECONDS = 60  # that a round's curvature may take, as estimated
 OWN_ROUNDS, LEAST_MOVE = 5, 1e-3  # at most; of parameters that are logarithms

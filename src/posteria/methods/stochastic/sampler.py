@@ -8,7 +8,7 @@ and draws all noise of a step as one flat vector.
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,16 +18,15 @@ from posteria.curvature.stiffness import stiffness
 from posteria.data.batches import batch_indices, batch_of, num_steps_per_epoch, take
 from posteria.engine.loop import Kernel, Run
 from posteria.errors import SettingError
-from posteria.methods.chains.warmup import WARMUP_SHARE, check_chain_settings
+from posteria.methods.chains.warmup import WARMUP_SHARE
 from posteria.methods.starts import find_starts
-from posteria.methods.stochastic.schedules import SCHEDULES, begins_cycle, factor
+from posteria.methods.stochastic.schedules import begins_cycle, factor
 from posteria.models.coordinates import Coordinates, coordinates
 from posteria.models.target import Density, Target, check_starts
 from posteria.posteriors.draws import Draws, DrawsPosterior
 from posteria.random import fast_normal
+from posteria.settings import Count, CountFromZero, Positive, Start, check_settings
 
-PRECONDITIONERS = (None, "rmsprop")
-VARIANCE_REDUCTIONS = (None, "control-variate", "svrg")
 SQUARES_DECAY = 0.999  # of the running mean of squared gradients
 CLIMB_STEPS = 3000  # of the optimiser that finds a start, where batches are smaller than the data
 EXCESS = 0.5  # of the variance in the stiffest direction, which a suggested step may cause
@@ -64,26 +63,21 @@ class StochasticGradientSampler:
     Baker et al. 2019) or the chain's own position an epoch ago ("svrg", Dubey et al. 2016), for twice the cost a step.
     """
 
-    num_chains: int = 4
-    num_draws: int = 200
-    num_warmup: int = 5000
-    thinning: int = 100
-    step_size: float | None = None
-    batch_size: int | None = 128
-    schedule: str = "constant"
-    preconditioner: str | None = None
-    variance_reduction: str | None = None
-    start: Any = "map"
+    num_chains: Count = 4
+    num_draws: Count = 200
+    num_warmup: CountFromZero = 5000
+    thinning: Count = 100
+    step_size: Positive | None = None
+    batch_size: Count | None = 128
+    schedule: Literal["constant", "polynomial", "cyclical"] = "constant"
+    preconditioner: Literal["rmsprop"] | None = None
+    variance_reduction: Literal["control-variate", "svrg"] | None = None
+    start: Start = "map"
 
     fidelity: ClassVar[str] = "asymptotic"
 
     def __post_init__(self) -> None:
-        check_chain_settings(self)
-        if self.batch_size is not None and not (isinstance(self.batch_size, int | np.integer) and self.batch_size > 0):
-            raise SettingError(f"batch_size is {self.batch_size!r}", "a positive whole number", "None takes all rows")
-        _check_choice("schedule", self.schedule, SCHEDULES)
-        _check_choice("preconditioner", self.preconditioner, PRECONDITIONERS)
-        _check_choice("variance_reduction", self.variance_reduction, VARIANCE_REDUCTIONS)
+        check_settings(self)
         if self.preconditioner and not self.num_warmup:
             raise SettingError("num_warmup is 0", "a warm-up that the preconditioner learns in", "set num_warmup=1000")
 
@@ -305,11 +299,6 @@ def _anchor(flat: Coordinates, position: jax.Array, data: Any) -> Anchor:
 @lru_cache(maxsize=64)
 def _keeper(flat: Coordinates) -> Callable:
     return lambda state: flat.to_weights(state.position)
-
-
-def _check_choice(name: str, value: Any, choices: tuple) -> None:
-    if value not in choices:
-        raise SettingError(f"{name} is {value!r}", f"one of {choices}", "leave it out for the default")
 
 
 def _note_heat(info: Info, is_full: bool, run: Run) -> None:

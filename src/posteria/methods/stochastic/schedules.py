@@ -3,7 +3,6 @@
 import jax
 import jax.numpy as jnp
 
-SCHEDULES = ("constant", "polynomial", "cyclical")
 DECAY_POWER = 0.55  # in (0.5, 1]: the steps then sum to infinity and their squares do not
 
 

@@ -22,8 +22,8 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 
-from posteria.errors import SettingError
 from posteria.methods.stochastic.sampler import EXCESS, StochasticGradientSampler, Transformation
+from posteria.settings import ProperShare
 
 LARGEST_STEP = 0.5  # times 1 / sqrt(largest curvature), in units of the prior; 2 is unstable
 
@@ -36,13 +36,9 @@ class SGHMC(StochasticGradientSampler):
     samplers: see `StochasticGradientSampler`.
     """
 
-    momentum: float = 0.9
+    momentum: ProperShare = 0.9
 
     paper: ClassVar[str] = "Chen et al. 2014"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_momentum(self.momentum)
 
     def transformation(self) -> Transformation:
         return underdamped_langevin(self.momentum)
@@ -73,8 +69,3 @@ def suggest_step_size(momentum: float) -> Callable[[jax.Array, float], jax.Array
         return jnp.sqrt(squared / curvature)
 
     return suggest
-
-
-def check_momentum(momentum: float) -> None:
-    if not 0.0 < momentum < 1.0:
-        raise SettingError(f"momentum is {momentum}", "a share between 0 and 1", "0.9 is usual; SGLD has none")

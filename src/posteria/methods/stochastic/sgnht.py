@@ -20,7 +20,8 @@ import jax
 import jax.numpy as jnp
 
 from posteria.methods.stochastic.sampler import StochasticGradientSampler, Transformation
-from posteria.methods.stochastic.sghmc import check_momentum, suggest_step_size
+from posteria.methods.stochastic.sghmc import suggest_step_size
+from posteria.settings import ProperShare
 
 
 @dataclass(frozen=True)
@@ -31,13 +32,9 @@ class SGNHT(StochasticGradientSampler):
     are those of all stochastic-gradient samplers: see `StochasticGradientSampler`.
     """
 
-    momentum: float = 0.9
+    momentum: ProperShare = 0.9
 
     paper: ClassVar[str] = "Ding et al. 2014"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_momentum(self.momentum)
 
     def transformation(self) -> Transformation:
         return thermostat(self.momentum)

@@ -6,11 +6,10 @@ Maximises E_q[log joint] / T + entropy(q) by stochastic gradients. Hinton & van 
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from posteria import tree
 from posteria.data.batches import batch_of
@@ -24,12 +23,11 @@ from posteria.methods.variational.bound import Bound, Info, State
 from posteria.methods.variational.rank_one_family import FACTOR_PRIOR, RankOneFamily
 from posteria.models.target import Target, check_starts
 from posteria.posteriors.gaussian import GaussianPosterior
+from posteria.settings import Count, Optimizer, Positive, Start, check_settings
 from posteria.trace.local import SHARED, treatments
 from posteria.trace.moments import moments
 
-ESTIMATORS = ("local", "flipout", "weights", "moments", "local-independent")
 DEFAULT_ESTIMATORS = {"diagonal": "local", "full": "path", "lowrank": "path", "rank-one": "weights"}
-KL_WEIGHTS = ("even", "blundell")
 MAX_FULL = 5000  # parameters: the full family holds their square
 
 
@@ -50,33 +48,23 @@ class MeanField:
     "elbo" at the end and its Monte Carlo error "elbo_error".
     """
 
-    num_epochs: int = 2000
-    batch_size: int | None = None
-    learning_rate: float = 0.01
-    optimizer: Any = None
-    estimator: str | None = None
-    family: str = "diagonal"
-    rank: int = 10
-    num_samples: int = 1
-    start: Any = "init"
-    initial_std: float = 0.1
-    kl_weights: str = "even"
+    num_epochs: Count = 2000
+    batch_size: Count | None = None
+    learning_rate: Positive = 0.01
+    optimizer: Optimizer | None = None
+    estimator: Literal["local", "flipout", "weights", "moments", "local-independent"] | None = None
+    family: Literal["diagonal", "full", "lowrank", "rank-one"] = "diagonal"
+    rank: Count = 10
+    num_samples: Count = 1
+    start: Start = "init"
+    initial_std: Positive = 0.1
+    kl_weights: Literal["even", "blundell"] = "even"
 
     fidelity: ClassVar[str] = "family-optimum"
     paper: ClassVar[str] = "Blundell et al. 2015"
 
     def __post_init__(self) -> None:
-        for name in ("num_epochs", "batch_size", "rank", "num_samples"):
-            value = getattr(self, name)
-            if value is not None and not (isinstance(value, int | np.integer) and value > 0):
-                raise SettingError(f"{name} is {value!r}", "a positive whole number", "leave it out for the default")
-        for name in ("learning_rate", "initial_std"):
-            if not 0.0 < getattr(self, name) < float("inf"):
-                raise SettingError(f"{name} is {getattr(self, name)!r}", "a positive number", "leave it out")
-        choices = {"estimator": (None, *ESTIMATORS), "family": tuple(DEFAULT_ESTIMATORS), "kl_weights": KL_WEIGHTS}
-        for name, known in choices.items():
-            if getattr(self, name) not in known:
-                raise SettingError(f"{name} is {getattr(self, name)!r}", f"one of {known}", "leave it out")
+        check_settings(self)
         if self.family != "diagonal" and self.estimator is not None:
             raise SettingError(
                 f"estimator={self.estimator!r} with family={self.family!r}",
@@ -102,7 +90,8 @@ class MeanField:
         run.note(_caveat(bare, estimator))
         family = _family(bare, self.family, self.rank)
         key_start, key_init, key_fit, key_elbo = jax.random.split(key, 4)
-        starts = self._starts(key_start, target, start, run)
+        start = self.start if start is None else start
+        starts = find_starts(key_start, target, start, 1, run, MAP(batch_size=self.batch_size))
         batch_size = min(self.batch_size or target.num_data, target.num_data)
         check_starts(target, starts, num_rows=batch_size or None)
         steps_per_epoch = variational.steps_per_epoch(target, batch_size)
@@ -131,12 +120,6 @@ class MeanField:
             kernel = variational.elbo_kernel(bare, family, batch_size)
             facts = variational.estimate_elbo(kernel, key_elbo, phi, target.data, run, steps_per_epoch)
         return family.posterior(target, phi, facts)
-
-    def _starts(self, key: jax.Array, target: Target, start: Any, run: Run) -> tree.Params:
-        start = self.start if start is None else start
-        if isinstance(start, str) and start == "init":
-            return target.several_inits(key, 1)[0]
-        return find_starts(key, target, start, 1, run, MAP(batch_size=self.batch_size))
 
 
 @lru_cache(maxsize=64)

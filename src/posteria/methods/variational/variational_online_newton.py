@@ -17,7 +17,6 @@ import numpy as np
 from posteria import tree
 from posteria.data.batches import batch_of
 from posteria.engine.loop import Kernel, Run
-from posteria.errors import SettingError
 from posteria.methods.points.map import MAP
 from posteria.methods.starts import find_starts
 from posteria.methods.variational import bound as variational
@@ -26,6 +25,7 @@ from posteria.methods.variational.bound import Info, State
 from posteria.models.target import Target, check_starts
 from posteria.posteriors.gaussian import Diagonal, GaussianPosterior
 from posteria.random import fast_normal
+from posteria.settings import Count, Positive, Share, Start, check_settings
 
 HESSIAN_WINDOWS = 10  # averaging times of the Hessian in a fit, where its decay is not given: the start is forgotten
 
@@ -39,40 +39,27 @@ class VariationalOnlineNewton:
     larger is a more careful start. `num_samples` draws a step. `start`: "init", "map", "prior", or weights.
     """
 
-    num_epochs: int = 3000
-    batch_size: int | None = None
-    learning_rate: float = 0.1
-    momentum: float = 0.9
-    hessian_decay: float | None = None
-    initial_hessian: float = 1.0
-    num_samples: int = 1
-    start: Any = "init"
+    num_epochs: Count = 3000
+    batch_size: Count | None = None
+    learning_rate: Positive = 0.1
+    momentum: Share = 0.9
+    hessian_decay: Share | None = None
+    initial_hessian: Positive = 1.0
+    num_samples: Count = 1
+    start: Start = "init"
 
     fidelity: ClassVar[str] = "family-optimum"
     paper: ClassVar[str] = "Shen et al. 2024"
     is_updatable: ClassVar[bool] = True  # its Gaussian can be the prior of further data
 
     def __post_init__(self) -> None:
-        for name in ("num_epochs", "batch_size", "num_samples"):
-            value = getattr(self, name)
-            if value is not None and not (isinstance(value, int | np.integer) and value > 0):
-                raise SettingError(f"{name} is {value!r}", "a positive whole number", "leave it out for the default")
-        for name in ("learning_rate", "initial_hessian"):
-            if not 0.0 < getattr(self, name) < float("inf"):
-                raise SettingError(f"{name} is {getattr(self, name)!r}", "a positive number", "leave it out")
-        for name in ("momentum", "hessian_decay"):
-            value = getattr(self, name)
-            if value is not None and not 0.0 <= value < 1.0:
-                raise SettingError(f"{name} is {value!r}", "a number in [0, 1)", "leave it out for the default")
+        check_settings(self)
 
     def fit(self, key: jax.Array, target: Target, start: Any, run: Run) -> GaussianPosterior:
         target.check_proper()
         key_start, key_fit, key_elbo = jax.random.split(key, 3)
         start = self.start if start is None else start
-        if isinstance(start, str) and start == "init":
-            starts = target.several_inits(key_start, 1)[0]
-        else:
-            starts = find_starts(key_start, target, start, 1, run, MAP(batch_size=self.batch_size))
+        starts = find_starts(key_start, target, start, 1, run, MAP(batch_size=self.batch_size))
         batch_size = min(self.batch_size or target.num_data, target.num_data)
         check_starts(target, starts, num_rows=batch_size or None)
         bare = target.without_data()
