@@ -1,3 +1,5 @@
+"""Beside the laws of priors (tests/laws): by path, what is understood as a prior, and settings."""
+
 import json
 import math
 
@@ -5,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy import stats
 
 from posteria.errors import SettingError, StoreError
 from posteria.models import priors
@@ -15,85 +16,6 @@ EPS = float(np.finfo(np.float32).eps)
 WEIGHT = Leaf("layers/0/kernel", (200, 100), jnp.dtype("float32"), fan_in=25)
 BIAS = Leaf("layers/0/bias", (20_000,), jnp.dtype("float32"), fan_in=None)
 LEAVES = [WEIGHT, BIAS, Leaf("layers/1/kernel", (100, 2), jnp.dtype("float32"), fan_in=100)]
-
-
-class Mixture:
-    """SciPy's two Normals."""
-
-    def __init__(self, wide, narrow, weight):
-        self.parts = [(weight, stats.norm(scale=wide)), (1 - weight, stats.norm(scale=narrow))]
-
-    def pdf(self, w):
-        return sum(weight * part.pdf(w) for weight, part in self.parts)
-
-    def cdf(self, w):
-        return sum(weight * part.cdf(w) for weight, part in self.parts)
-
-    def std(self):
-        return math.sqrt(sum(weight * part.var() for weight, part in self.parts))
-
-
-# (prior, leaf, the same distribution by SciPy)
-CASES = {
-    "normal": (Normal(std=0.3), WEIGHT, stats.norm(scale=0.3)),
-    "fan-in, weight": (FanIn(scale=2.0, bias_std=0.7), WEIGHT, stats.norm(scale=2.0 / 5)),
-    "fan-in, bias": (FanIn(scale=2.0, bias_std=0.7), BIAS, stats.norm(scale=0.7)),
-    "laplace": (priors.Laplace(scale=0.3), WEIGHT, stats.laplace(scale=0.3)),
-    "student-t": (priors.StudentT(df=3.0, scale=0.3), WEIGHT, stats.t(3.0, scale=0.3)),
-    "cauchy": (priors.StudentT(df=1.0, scale=0.3), WEIGHT, stats.t(1.0, scale=0.3)),
-    "logistic": (priors.Logistic(scale=0.3), WEIGHT, stats.logistic(scale=0.3)),
-    "mixture": (ScaleMixture(std_wide=0.8, std_narrow=0.05, weight=0.3), WEIGHT, Mixture(0.8, 0.05, 0.3)),
-    "by path": (ByPath({"*/kernel": Normal(0.3)}), WEIGHT, stats.norm(scale=0.3)),
-}
-every = pytest.mark.parametrize("prior, leaf, truth", CASES.values(), ids=CASES.keys())
-
-
-@every
-def test_log_prob_is_that_of_scipy_summed_over_entries(prior, leaf, truth):
-    value = np.array([[0.0, 1e-3, -0.1], [0.5, -2.0, 3.0]], np.float32)
-    entries = np.log(truth.pdf(value.astype(np.float64)))
-    got = prior.log_prob(value, leaf)
-    assert got.shape == ()
-    assert got == pytest.approx(entries.sum(), abs=20 * EPS * np.abs(entries).sum())
-
-
-@every
-def test_density_is_normalised(prior, leaf, truth):
-    w = np.sinh(np.linspace(-20, 20, 40_001))  # to 2e8, fine at 0: even the Cauchy keeps 1e-9 outside
-    density = jnp.exp(jax.jit(jax.vmap(lambda w: prior.log_prob(w, leaf)))(jnp.asarray(w, jnp.float32)))
-    assert np.trapezoid(np.asarray(density, np.float64), w) == pytest.approx(1, abs=1e-5)
-
-
-@every
-def test_draws_follow_the_distribution(prior, leaf, truth):
-    draws = prior.sample(jax.random.key(0), leaf)
-    assert draws.shape == leaf.shape and draws.dtype == leaf.dtype
-    assert stats.kstest(np.asarray(draws, np.float64).ravel(), truth.cdf).pvalue > 1e-4
-
-
-@every
-def test_the_unit_is_the_standard_deviation_where_there_is_one(prior, leaf, truth):
-    std = truth.std() if prior != CASES["cauchy"][0] else 0.3
-    assert prior.unit(leaf) == pytest.approx(std)
-
-
-@pytest.mark.parametrize("prior", [*(case[0] for case in CASES.values()), LogUniform()])
-def test_density_and_gradient_are_finite_at_zero_and_far_out(prior):
-    value = jnp.array([0.0, -0.0, 1e-30, 1e-38, 1.0, -50.0, 1e15])
-    log_prob, gradient = jax.jit(jax.value_and_grad(lambda w: prior.log_prob(w, WEIGHT)))(value)
-    assert np.isfinite(log_prob) and np.isfinite(gradient).all()
-    assert gradient[0] == gradient[1] == 0
-
-
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_sixteen_bit_leaves_are_summed_in_thirty_two(dtype):
-    leaf = WEIGHT._replace(dtype=jnp.dtype(dtype))
-    draw = FanIn().sample(jax.random.key(0), leaf)
-    assert draw.dtype == leaf.dtype
-    log_prob = FanIn().log_prob(draw, leaf)
-    assert log_prob.dtype == jnp.float32
-    assert log_prob == FanIn().log_prob(draw.astype(jnp.float32), WEIGHT)
-    assert jax.grad(lambda w: FanIn().log_prob(w, leaf))(draw).dtype == leaf.dtype
 
 
 def test_fan_in_keeps_the_size_of_a_layers_sums():
@@ -199,14 +121,9 @@ def test_a_mixture_is_a_mixture():
         ScaleMixture(std_wide=0.1, std_narrow=1.0)
 
 
-@pytest.mark.parametrize(
-    "prior",
-    [*(case[0] for case in CASES.values()), LogUniform(), ByPath({"b*": Normal(0.1), "a*": LogUniform()}, Normal())],
-)
-def test_json_round_trip(prior):
-    stored = priors.to_json(prior)
-    assert set(stored) == {"name", "settings"}
-    assert priors.from_json(json.loads(json.dumps(stored, sort_keys=True))) == prior
+def test_json_keeps_the_order_of_patterns():
+    prior = ByPath({"b*": Normal(0.1), "a*": LogUniform()}, Normal())
+    assert priors.from_json(json.loads(json.dumps(priors.to_json(prior), sort_keys=True))) == prior
 
 
 @pytest.mark.parametrize(

@@ -183,7 +183,7 @@ class HeteroscedasticGaussian(_NothingToInfer):
         return _diagonal(jnp.concatenate([std**-2, 2 * (std_slope / std) ** 2], axis=-1))
 
     def _mean_and_std(self, outputs: jax.Array) -> tuple[jax.Array, jax.Array]:
-        mean, raw = jnp.split(outputs, 2, axis=-1)
+        mean, raw = jnp.split(densities.widen(outputs), 2, axis=-1)
         return mean, jax.nn.softplus(raw) + self.floor
 
 
@@ -363,7 +363,7 @@ def _log_scale(scale: float | Infer, own: Params) -> jax.Array | float:
 
 def _residual(y: jax.Array, mean: jax.Array) -> jax.Array:
     y_checks.same_shape(y, mean.shape)
-    return y - mean
+    return densities.widen(y) - densities.widen(mean)
 
 
 def _diagonal(entries: jax.Array) -> jax.Array:

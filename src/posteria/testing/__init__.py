@@ -1,12 +1,14 @@
-"""The laws that methods are held to, for tests of your own method:
+"""The laws that methods, likelihoods and priors are held to, for tests of your own:
 
-from posteria.testing import ExactLaws
+from posteria.testing import ExactLaws, LikelihoodLaws, PriorLaws
 
 class TestMine(ExactLaws):
     method = Mine(num_draws=1000)
 """
 
 from posteria.testing.laws import AsymptoticLaws, ExactLaws, FamilyOptimumLaws, MethodLaws, PointLaws, ProcedureLaws
+from posteria.testing.likelihood_laws import LikelihoodLaws
+from posteria.testing.prior_laws import PriorLaws
 from posteria.testing.targets import KnownPosterior, correlated_gaussian, linear_regression
 
 __all__ = [
@@ -14,8 +16,10 @@ __all__ = [
     "ExactLaws",
     "FamilyOptimumLaws",
     "KnownPosterior",
+    "LikelihoodLaws",
     "MethodLaws",
     "PointLaws",
+    "PriorLaws",
     "ProcedureLaws",
     "correlated_gaussian",
     "linear_regression",
