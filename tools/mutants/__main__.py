@@ -36,7 +36,7 @@ STARTUP = 120.0  # seconds
 def cover(only: list[str]) -> None:
     """Run each test file by itself in the copy, but those whose text is as it was.
 
-    Where the source has changed much since, remove `.mutants/cover`: its lines are how tests are found.
+    Where the source has changed much since, remove `.mutants/cover`: the text of its lines is how tests are found.
     """
     refresh_tree()
     COVER.mkdir(parents=True, exist_ok=True)
@@ -129,7 +129,7 @@ class Covered:
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
-        self.lines: dict[str, dict[int, set[str]]] = {}
+        self.lines: dict[str, dict[str, set[str]]] = {}  # by the file, and the line's text
 
     @classmethod
     def read(cls) -> "Covered":
@@ -142,17 +142,18 @@ class Covered:
             whole.seconds |= found["seconds"]
             for path, lines in found["lines"].items():
                 place = whole.lines.setdefault(Path(path).relative_to(TREE).as_posix(), {})
-                for line, tests in lines.items():
-                    place.setdefault(int(line), set()).update(tests)
+                for text, tests in lines.items():
+                    place.setdefault(text, set()).update(tests)
         return whole
 
     def tests(self, mutant: Mutant) -> list[str]:
         """The cheapest first, up to the budget: those that run the line, then those that run its function, then the
         rest of their files: what is compiled once is run by the first test that needs it, and needed by others."""
         lines = self.lines.get(mutant.path, {})
-        reach = lines.get(mutant.line, set())
+        texts = [text.strip() for text in (TREE / mutant.path).read_text().splitlines()]
         first, last = mutant.function
-        around = set().union(*(tests for line, tests in lines.items() if first <= line <= last))
+        reach = lines.get(texts[mutant.line - 1], set())
+        around = set().union(*(lines.get(text, set()) for text in texts[first - 1 : last]))
         files = {test.split("::")[0] for test in reach | around}
         rest = {test for test in self.seconds if test.split("::")[0] in files} if reach | around else set()
         chosen, total = [], 0.0

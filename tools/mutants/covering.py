@@ -1,6 +1,7 @@
 """A pytest plugin (`-p covering`): which test runs which line, and how long each test takes, into one JSON file.
 
-A line that is run by nothing but an import belongs to no test. `COVER_OUT` names the file, `COVER_SOURCE` the folders.
+A line is known by its text, so that it is found again when others have come before it. One that is run by nothing but
+an import belongs to no test. `COVER_OUT` names the file, `COVER_SOURCE` the folders.
 """
 
 import json
@@ -34,10 +35,12 @@ class Covering:
     def pytest_sessionfinish(self) -> None:
         self.coverage.stop()
         data = self.coverage.get_data()
-        lines = {
-            str(path): {line: [test for test in tests if test] for line, tests in data.contexts_by_lineno(path).items()}
-            for path in data.measured_files()
-        }
+        lines: dict[str, dict[str, list[str]]] = {}
+        for path in data.measured_files():
+            texts, place = Path(path).read_text().splitlines(), lines.setdefault(str(path), {})
+            for number, tests in data.contexts_by_lineno(path).items():
+                known = place.setdefault(texts[number - 1].strip(), [])
+                known += [test for test in tests if test and test not in known]
         seconds = {test: round(value, 2) for test, value in self.seconds.items() if test not in self.failed}
         found = {"seconds": seconds, "lines": lines}
         Path(os.environ["COVER_OUT"]).write_text(json.dumps(found))
