@@ -18,7 +18,7 @@ test: .venv/.installed  ## lint, formatting, types and the fast tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -n 2 --dist loadscope -m "not slow"
+	$(BIN)/python -m pytest -n 2 --dist loadscope --minutes -m "not slow"
 
 slow: .venv/.installed  ## the tests that `make test` leaves out (an hour)
 	$(BIN)/python -m pytest -n 2 --dist loadscope -m slow

@@ -15,6 +15,7 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 
 import jax  # noqa: E402  (reads these as it is imported)
 
+pytest_plugins = ["minutes"]
 _module = None
 
 
