@@ -2,11 +2,12 @@
 
 PYTHON ?= python3
 SCALE ?= small
+PYTHONS ?=
 BIN := .venv/bin
 BENCH_BIN := .venv-bench/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test slow mutants surface picture bench study clean
+.PHONY: help demo test slow mutants surface installs picture bench study clean
 
 help:  ## show this
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -30,6 +31,9 @@ mutants: .venv/.installed  ## would the tests notice? a sample of small wrong ch
 
 surface: .venv/.installed  ## write src/posteria/__init__.pyi again, after a change of public names
 	$(BIN)/python tools/surface.py
+
+installs: .venv/.installed  ## build the wheel and the sdist, and try each in fresh environments of every Python found
+	$(BIN)/python tools/try_installs.py $(PYTHONS)
 
 picture: .venv/.installed  ## draw docs/picture.png again
 	$(BIN)/python examples/picture.py docs/picture.png

@@ -282,11 +282,11 @@ class _Walk:
 
     def _look_inside_scan(self, eqn: core.JaxprEqn, values: list) -> None:
         """Note the uses of leaves in the body, for their fan-in: they cannot be replaced there."""
-        body, num_whole = eqn.params["jaxpr"], eqn.params["num_consts"] + eqn.params["num_carry"]
+        body = eqn.params["jaxpr"]
         inside = [
             # a stack of layers, one a step, loses its first axis
-            dataclasses.replace(v, origins=v.origins[1:]) if isinstance(v, Form) and i >= num_whole else v
-            for i, v in enumerate(values)
+            dataclasses.replace(v, origins=v.origins[v.value.ndim - atom.aval.ndim :]) if isinstance(v, Form) else v
+            for v, atom in zip(values, body.jaxpr.invars)
         ]
 
         def look(arrays):
