@@ -24,7 +24,7 @@ from posteria.plots.plane import plane
 
 LEAST_BARRIER = 0.5  # nats
 LARGEST_SHARE = 0.2  # of the barrier, on the curve
-KINDS = ("bezier", "polygonal")
+FORMS = ("bezier", "polygonal")
 LEARNING_RATE = 0.003
 FEW_ROWS = 2000  # for curvature and pictures, which need many evaluations
 AT = np.linspace(0.0, 1.0, 61)
@@ -71,10 +71,10 @@ def report(curves: dict[str, Curve], test: tuple) -> dict[str, np.ndarray]:
     barrier = excess(losses["straight"])
     is_met = "met" if barrier >= LEAST_BARRIER else "MISSED"
     print(f"\nbarrier on the straight line: {barrier:.3f} nats (at least {LEAST_BARRIER}: {is_met})")
-    for kind in curves:
-        share = excess(losses[kind]) / barrier
+    for form in curves:
+        share = excess(losses[form]) / barrier
         is_met = "met" if share <= LARGEST_SHARE else "MISSED"
-        print(f"excess on the {kind} curve: {share:.3f} of the barrier (at most {LARGEST_SHARE}: {is_met})", flush=True)
+        print(f"excess on the {form} curve: {share:.3f} of the barrier (at most {LARGEST_SHARE}: {is_met})", flush=True)
     return losses
 
 
@@ -130,10 +130,10 @@ def main() -> None:
     ends = [jax.tree.map(lambda leaf: leaf[i, 0], modes.params) for i in range(2)]  # noqa: B023
     print(f"{len(train[1]):,} rows, hidden layers {settings.hidden}", flush=True)
     curves = {
-        kind: po.connect(
-            *ends, target, kind=kind, num_steps=num_steps, batch_size=settings.batch_size, learning_rate=LEARNING_RATE
+        form: po.connect(
+            *ends, target, form=form, num_steps=num_steps, batch_size=settings.batch_size, learning_rate=LEARNING_RATE
         )
-        for kind in KINDS
+        for form in FORMS
     }
     losses = report(curves, test)
     few = po.Target(model, (train[0][:FEW_ROWS], train[1][:FEW_ROWS]))

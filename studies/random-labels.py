@@ -40,7 +40,7 @@ def main() -> None:
     training = {"batch_size": settings.batch_size, "learning_rate": 2e-3}
     methods = {
         "dropout": po.MCDropout(0.5, where=hidden_layers, num_epochs=settings.dropout_epochs, **training),
-        "sparse": po.SparseVariationalDropout(warmup=0.2, num_epochs=settings.sparse_epochs, **training),
+        "sparse": po.SparseVariationalDropout(phase_in=0.2, num_epochs=settings.sparse_epochs, **training),
     }
     priors = {"dropout": po.priors.FanIn(10.0), "sparse": po.priors.LogUniform()}
     print(f"{len(y)} rows, hidden layers {settings.hidden}; chance is {100 - 100 * most_frequent(y):.0f} % wrong")

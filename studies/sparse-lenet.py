@@ -32,7 +32,7 @@ class Settings(NamedTuple):
     epochs: int
     batch_size: int
     learning_rate: float
-    warmup: float
+    phase_in: float
     noise_rate: float = 1.0  # times the learning rate: log variances that move more slowly leave fewer weights
 
 
@@ -93,7 +93,7 @@ def run(name: str, arguments: argparse.Namespace) -> bool:
         num_epochs=settings.epochs,
         batch_size=settings.batch_size,
         learning_rate=settings.learning_rate,
-        warmup=settings.warmup,
+        phase_in=settings.phase_in,
         optimizer=None if settings.noise_rate == 1.0 else slow_noise(settings, len(train[1])),
     )
     sparse = po.fit(

@@ -45,7 +45,7 @@ from posteria.methods.variational.variational_online_newton import VariationalOn
 from posteria.models import likelihoods as likelihoods
 from posteria.models import priors as priors
 from posteria.models.model import Model as Model
-from posteria.models.settings import infer as infer
+from posteria.models.parts import infer as infer
 from posteria.models.target import Target as Target
 from posteria.networks import Network as Network
 from posteria.networks import network as network

@@ -77,10 +77,10 @@ def test_replicas_cycles_and_steps_of_several_gradients_are_counted():
     assert expected_gradients(po.SGLD(**chains), 50) == 100
     assert expected_gradients(po.SGLD(**chains, variance_reduction="svrg"), 50) == 200
     assert expected_gradients(po.MCLMC(**chains), 50) == 200
-    assert expected_gradients(po.AdjustedMCLMC(**chains, num_steps=3.0), 50) == 600
+    assert expected_gradients(po.AdjustedMCLMC(**chains, mean_steps=3.0), 50) == 600
     tempering = [po.ParallelTempering(**chains, num_replicas=num) for num in (2, 6)]
     assert expected_gradients(tempering[1], 50) == 3 * expected_gradients(tempering[0], 50)
-    cycles = po.FastGeometricEnsemble(pretraining=None, num_members=3, cycle_epochs=4, batch_size=10)
+    cycles = po.FastGeometricEnsemble(map=None, num_snapshots=3, epochs_per_snapshot=4, batch_size=10)
     assert expected_gradients(cycles, 50) == 60
 
 

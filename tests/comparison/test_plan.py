@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import posteria as po
-from posteria.cli.settings import build_method
+from posteria.cli.set_option import build_method
 from posteria.comparison.ask.asking import plan
 from posteria.errors import SettingError
 

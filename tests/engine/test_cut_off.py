@@ -28,7 +28,7 @@ FURTHER = {
     "parallel-tempering": po.ParallelTempering(**FEW, num_replicas=3, max_leapfrog=5),
     "svgd": po.SVGD(size=4, num_epochs=10, batch_size=20),
     "multiswag": po.Ensemble(SNAPSHOTS, 2),
-    "fast-geometric-ensemble": po.FastGeometricEnsemble(SHORT, num_members=4, cycle_epochs=2, batch_size=20),
+    "fast-geometric-ensemble": po.FastGeometricEnsemble(SHORT, num_snapshots=4, epochs_per_snapshot=2, batch_size=20),
     "elliptical-slice": po.EllipticalSlice(**FEW),
     "subspace": po.Subspace(po.EllipticalSlice(num_draws=6, num_warmup=8), rank=2, trajectory=SNAPSHOTS),
     "subspace-curve": po.Subspace(po.NUTS(num_draws=6, num_warmup=8), "curve", trajectory=SNAPSHOTS),

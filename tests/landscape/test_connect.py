@@ -23,10 +23,10 @@ def on_ring(degrees: float) -> np.ndarray:
     return np.array([np.cos(np.radians(degrees)), np.sin(np.radians(degrees))], np.float32)
 
 
-@pytest.mark.parametrize("kind, num_bends", [("bezier", 1), ("polygonal", 3)])
-def test_a_curve_follows_a_ring_where_the_chord_leaves_it(kind, num_bends):
+@pytest.mark.parametrize("form, num_bends", [("bezier", 1), ("polygonal", 3)])
+def test_a_curve_follows_a_ring_where_the_chord_leaves_it(form, num_bends):
     ends = on_ring(0.0), on_ring(120.0)
-    curve = po.connect(*ends, Density(ring, ends[0]), kind=kind, num_bends=num_bends, num_steps=1500)
+    curve = po.connect(*ends, Density(ring, ends[0]), form=form, num_bends=num_bends, num_steps=1500)
     np.testing.assert_allclose(curve.barrier(), 0.5 * (0.5 / WIDTH) ** 2, rtol=1e-3)  # the chord's middle is at 1/2
     assert curve.excess() < curve.barrier() / 20
     np.testing.assert_allclose(curve(0.0), ends[0], atol=1e-6)
@@ -61,7 +61,7 @@ def test_losses_along_a_curve_are_the_targets_own():
     known = linear_regression()
     target = po.Target(known.model, known.data)
     ends = [target.init(jax.random.key(0)), {"bias": np.ones(1), "weight": np.ones((3, 1))}]
-    curve = po.connect(*ends, target, kind="polygonal", num_bends=2, num_steps=5, batch_size=10)
+    curve = po.connect(*ends, target, form="polygonal", num_bends=2, num_steps=5, batch_size=10)
     for place, got in zip([0.1, 0.6], curve.losses([0.1, 0.6])):
         np.testing.assert_allclose(got, -target.log_likelihood(curve(place), target.data).mean(), rtol=1e-5)
     x, y = known.data
@@ -86,7 +86,7 @@ def test_curves_are_those_of_the_textbook():
 
 @pytest.mark.parametrize(
     "settings",
-    [{"kind": "spline"}, {"num_bends": 0}, {"num_steps": 0}, {"batch_size": -1}, {"batch_size": 0}]
+    [{"form": "spline"}, {"num_bends": 0}, {"num_steps": 0}, {"batch_size": -1}, {"batch_size": 0}]
     + [{"learning_rate": rate} for rate in (0.0, -1.0, np.nan)],
 )
 def test_settings_out_of_range_are_refused(settings):

@@ -108,7 +108,7 @@ def test_functions_have_the_covariance_between_inputs():
 def test_the_tuned_prior_scale_is_the_closed_forms_optimum():
     known = linear_regression()
     best = optimize.minimize_scalar(lambda s: -log_evidence(known, np.exp(s)), bounds=(-3, 3), method="bounded")
-    method = po.MAP(num_epochs=1200, tune="evidence", every=60, learning_rate=0.02)
+    method = po.MAP(num_epochs=1200, tune="evidence", tune_every=60, learning_rate=0.02)
     posterior = po.fit(known.model, known.data, method, progress=False)
     tuned = {posterior.model.prior.unit(leaf) for leaf in posterior.target.leaves}
     assert len(tuned) == 1
@@ -126,7 +126,7 @@ def test_the_tuned_noise_is_that_of_the_marginal_posterior_not_of_the_joint_mode
         return -log_evidence(known, 3.0, np.exp(-0.5 * log_precision)) - float(likelihood.log_prior(own))
 
     best = np.exp(-0.5 * optimize.minimize_scalar(negative, bounds=(-3, 6), method="bounded").x)
-    method = po.MAP(num_epochs=3000, learning_rate=0.02, tune="noise", every=75)
+    method = po.MAP(num_epochs=3000, learning_rate=0.02, tune="noise", tune_every=75)
     tuned = po.fit(model, known.data, method, progress=False)
     joint = po.fit(model, known.data, dataclasses.replace(method, tune=None), progress=False)
     tuned_noise, joint_noise = (
@@ -146,7 +146,7 @@ def test_one_scale_a_layer_shrinks_the_layer_that_is_not_needed():
     network = po.Network(lambda key, x: {"used": jnp.ones((1, 1)), "idle": jnp.ones((1, 1))}, apply)
     model = po.Model(network, po.likelihoods.Gaussian(0.3), po.priors.Normal(1.0))
     y = 2 * x[:, :1] + 0.3 * rng.normal(size=(100, 1))
-    method = po.MAP(num_epochs=600, tune="layers", every=50, learning_rate=0.05)
+    method = po.MAP(num_epochs=600, tune="layers", tune_every=50, learning_rate=0.05)
     posterior = po.fit(model, (x, y), method, progress=False)
     stds = {leaf.path: posterior.model.prior.unit(leaf) for leaf in posterior.target.leaves}
     np.testing.assert_allclose(stds["used"], 2.0, rtol=0.1)  # gamma is nearly 1: |w|

@@ -28,7 +28,7 @@ class TestEllipticalSlice(ExactLaws):
 
 @pytest.mark.slow
 class TestSubspace(ProcedureLaws):
-    method = po.Subspace(po.EllipticalSlice(num_draws=30, num_warmup=30), rank=2, trajectory=TRAJECTORY)
+    method = po.Subspace(po.EllipticalSlice(num_draws=30, num_warmup=30), rank=2, swag=TRAJECTORY)
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ class TestSubspace(ProcedureLaws):
 )
 def test_with_all_directions_an_exact_method_is_exact(inner):
     known = linear_regression()
-    method = po.Subspace(inner, basis="random", rank=4, trajectory=TRAJECTORY)
+    method = po.Subspace(inner, basis="random", rank=4, swag=TRAJECTORY)
     posterior = po.fit(known.model, known.data, method, progress=False)
     assert moments_p_value(posterior.stored.flat, known.mean, known.covariance) > LEAST_P_VALUE
 
@@ -44,7 +44,7 @@ def test_with_all_directions_an_exact_method_is_exact(inner):
 @pytest.mark.parametrize("basis, temperature", [pytest.param("random", 1.0, marks=pytest.mark.slow), ("pca", 2.0)])
 def test_with_fewer_it_is_the_gaussian_restricted_to_them(basis, temperature):
     known = linear_regression(temperature=temperature)
-    method = po.Subspace(SLICES, basis=basis, rank=2, trajectory=TRAJECTORY)
+    method = po.Subspace(SLICES, basis=basis, rank=2, swag=TRAJECTORY)
     posterior = po.fit(known.model, known.data, method, progress=False)
     directions, centre = (np.asarray(part, np.float64) for part in (posterior.plane.directions, posterior.plane.centre))
     precision = np.linalg.inv(known.covariance)
@@ -59,7 +59,7 @@ def test_with_fewer_it_is_the_gaussian_restricted_to_them(basis, temperature):
 def test_mean_field_inside_finds_the_restricted_gaussian():
     """Whose covariance is the identity: the family holds it."""
     known = linear_regression()
-    method = po.Subspace(po.MeanField(num_epochs=4000), basis="random", rank=2, trajectory=TRAJECTORY)
+    method = po.Subspace(po.MeanField(num_epochs=4000), basis="random", rank=2, swag=TRAJECTORY)
     posterior = po.fit(known.model, known.data, method, progress=False)
     directions, centre = (np.asarray(part, np.float64) for part in (posterior.plane.directions, posterior.plane.centre))
     precision = np.linalg.inv(known.covariance)
@@ -94,7 +94,7 @@ def test_the_density_inside_is_the_whole_models():
 
 
 def test_it_predicts_with_the_whole_network():
-    method = po.Subspace(po.EllipticalSlice(num_draws=20, num_warmup=20), rank=2, trajectory=TRAJECTORY)
+    method = po.Subspace(po.EllipticalSlice(num_draws=20, num_warmup=20), rank=2, swag=TRAJECTORY)
     posterior = po.fit(MODEL, DATA, method, progress=False)
     flat = posterior.stored.flat.reshape(posterior.num_draws, -1)
     outputs, own = forward(po.Target(MODEL, (X, None)))(flat, X)
@@ -105,7 +105,7 @@ def test_it_predicts_with_the_whole_network():
 
 
 def test_an_inner_gaussian_is_a_gaussian_of_low_rank():
-    method = po.Subspace(po.SWAG(None, 5, 2, batch_size=10), rank=2, trajectory=TRAJECTORY)
+    method = po.Subspace(po.SWAG(None, 5, 2, batch_size=10), rank=2, swag=TRAJECTORY)
     posterior = po.fit(linear_regression().model, linear_regression().data, method, progress=False)
     offsets = np.asarray(jax.vmap(tree.ravel)(posterior.sample(0, 20))) - posterior.plane.centre
     assert np.linalg.matrix_rank(offsets, tol=1e-4 * np.linalg.norm(offsets)) == 2
@@ -115,7 +115,7 @@ def test_an_inner_gaussian_is_a_gaussian_of_low_rank():
 
 @pytest.mark.slow
 def test_a_curves_plane_holds_both_its_ends():
-    method = po.Subspace(po.EllipticalSlice(num_draws=5, num_warmup=5), "curve", trajectory=TRAJECTORY)
+    method = po.Subspace(po.EllipticalSlice(num_draws=5, num_warmup=5), "curve", swag=TRAJECTORY)
     target = po.Target(MODEL, DATA)
     posterior = po.fit(MODEL, DATA, method, key=2, progress=False)
     key = jax.random.split(jax.random.split(jax.random.key(2))[0])[0]
@@ -135,7 +135,7 @@ def test_a_curves_plane_holds_both_its_ends():
         lambda: po.Subspace(basis="axes"),
         lambda: po.Subspace(rank=0),
         lambda: po.Subspace(rank=40),
-        lambda: po.Subspace(trajectory=po.MAP()),
+        lambda: po.Subspace(swag=po.MAP()),
         lambda: po.EllipticalSlice(num_chains=0),
     ],
 )

@@ -27,7 +27,7 @@ class TestSWAG(ProcedureLaws):
 
 @pytest.mark.slow
 class TestFastGeometricEnsemble(ProcedureLaws):
-    method = po.FastGeometricEnsemble(SHORT, num_members=3, cycle_epochs=2, batch_size=10)
+    method = po.FastGeometricEnsemble(SHORT, num_snapshots=3, epochs_per_snapshot=2, batch_size=10)
 
 
 def descend(key: int, num_snapshots: int, every: int, learning_rate: float, momentum: float, batch_size: int, share):
@@ -65,7 +65,7 @@ def test_swags_moments_are_those_of_its_snapshots_by_the_published_recursions():
 
 
 def test_fges_members_are_the_weights_where_the_step_is_smallest():
-    method = po.FastGeometricEnsemble(None, num_members=4, cycle_epochs=2, batch_size=10, learning_rate=0.03)
+    method = po.FastGeometricEnsemble(None, num_snapshots=4, epochs_per_snapshot=2, batch_size=10, learning_rate=0.03)
     posterior = po.fit(KNOWN.model, KNOWN.data, method, key=5, start=START, progress=False)
 
     def triangle(step: int) -> float:
@@ -113,8 +113,8 @@ def test_multiswag_is_an_equal_mixture_of_gaussians_around_different_modes():
         lambda: po.SWAG(schedule="cosine"),
         lambda: po.SWAG(learning_rate=-1.0),
         lambda: po.SWAG(momentum=1.0),
-        lambda: po.SWAG(pretraining=po.HMC()),
-        lambda: po.FastGeometricEnsemble(num_members=0),
+        lambda: po.SWAG(map=po.HMC()),
+        lambda: po.FastGeometricEnsemble(num_snapshots=0),
     ],
 )
 def test_settings_out_of_range_are_refused(make):

@@ -8,7 +8,7 @@ import typer
 
 from posteria.cli.app import Json, Quiet, app
 from posteria.cli.printing import print_json, say
-from posteria.cli.settings import build_method
+from posteria.cli.set_option import build_method
 from posteria.errors import StoreError
 
 ROWS_DIAGNOSED = 200

@@ -17,7 +17,7 @@ class Diagonal(Precision, Accumulated):
 
     entries: jax.Array  # (size,)
 
-    kind = "diagonal"
+    structure = "diagonal"
 
     @staticmethod
     def block(weights: Sequence[Weight], jacobian: Sequence[Factors], hessians: jax.Array, counts: jax.Array) -> Any:

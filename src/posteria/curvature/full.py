@@ -21,7 +21,7 @@ class Full(Precision, Accumulated):
     factor: jax.Array  # (size, size): covariance = factor factor^T
     log_determinant: jax.Array  # of the precision, as the host found it in float64
 
-    kind = "full"
+    structure = "full"
 
     @staticmethod
     def block(weights: Sequence[Weight], jacobian: Sequence[Factors], hessians: jax.Array, counts: jax.Array) -> Any:

@@ -191,9 +191,8 @@ def _matrix_operations(target: Target, paths: tuple[str, ...]) -> dict[str, list
         operations = [operation for operation, _ in uses[path]]
         if any(operation.matrix is None for operation in operations):
             return False
-        forms = {
-            (op.kind, op.weight.shape, op.matrix.axes, use.contracted) for op, use in zip(operations, found[path].uses)
-        }
+        pairs = zip(operations, found[path].uses)
+        forms = {(op.primitive, op.weight.shape, op.matrix.axes, use.contracted) for op, use in pairs}
         return len(forms) == 1
 
     return {path: uses[path] for path in paths if path in uses and is_one_matrix(path)}

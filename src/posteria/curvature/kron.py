@@ -42,7 +42,7 @@ class Kron(Precision, Accumulated):
 
     blocks: tuple[Block, ...]
 
-    kind = "kron"
+    structure = "kron"
 
     @staticmethod
     def block(weights: Sequence[Weight], jacobian: Sequence[Factors], hessians: jax.Array, counts: jax.Array) -> Any:

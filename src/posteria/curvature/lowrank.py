@@ -25,7 +25,7 @@ class LowRank(Precision):
     values: jax.Array  # (rank,)
     vectors: jax.Array  # (rank, size), orthonormal rows
 
-    kind = "lowrank"
+    structure = "lowrank"
 
     def noise(self, key: jax.Array) -> jax.Array:
         unit = jax.random.normal(key, self.prior.shape, self.prior.dtype)

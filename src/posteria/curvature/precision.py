@@ -27,12 +27,12 @@ def pytree(cls: type[T]) -> type[T]:
 class Precision(ABC):
     """The inverse covariance of the weights, at temperature 1."""
 
-    kind: ClassVar[str]
-    kinds: ClassVar[dict[str, type["Precision"]]] = {}
+    structure: ClassVar[str]  # its name, as Laplace has it
+    structures: ClassVar[dict[str, type["Precision"]]] = {}
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        Precision.kinds[cls.kind] = cls
+        Precision.structures[cls.structure] = cls
 
     @abstractmethod
     def noise(self, key: jax.Array) -> jax.Array:

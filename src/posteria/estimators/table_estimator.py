@@ -109,8 +109,9 @@ class TableEstimator(BaseEstimator):
             return method
         if isinstance(method, MAP):
             return replace(method, validation=VALIDATION)
-        if hasattr(method, "map"):
-            climb = method.map or replace(default_map(Target(model, data)), tune=None)
+        if getattr(method, "map", None) is not None:
+            is_auto = method.map == "auto"
+            climb = replace(default_map(Target(model, data)), tune=None) if is_auto else method.map
             return replace(method, map=replace(climb, validation=VALIDATION))
         raise SettingError(
             f"early_stopping with {type(method).__name__}", "a method that climbs to a mode", "leave it out"

@@ -22,7 +22,7 @@ from posteria.models.target import Density, Target, check_starts
 from posteria.random import as_key
 from posteria.settings import Count, Positive, check_arguments
 
-Kind = Literal["bezier", "polygonal"]
+Form = Literal["bezier", "polygonal"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,14 +34,14 @@ class Curve:
 
     target: Target | Density
     points: jax.Array
-    kind: str
+    form: str
 
     def __call__(self, t: Any) -> tree.Params:
         return tree.unraveller(self.target.structs)(self.flat(t))
 
     def flat(self, t: Any) -> jax.Array:
         """The same as flat vectors: (..., size)."""
-        return weights(self.kind, len(self.points), jnp.asarray(t, jnp.float32)) @ self.points
+        return weights(self.form, len(self.points), jnp.asarray(t, jnp.float32)) @ self.points
 
     def losses(self, t: Any, data: Any = None) -> np.ndarray:
         """Mean negative log likelihood at each of t (without data: the negative log density), in nats: (t,)."""
@@ -68,7 +68,7 @@ def connect(
     params_b: tree.Params,
     target: Target | Density,
     *,
-    kind: Kind = "bezier",
+    form: Form = "bezier",
     num_bends: Count = 1,
     num_steps: Count = 2000,
     batch_size: Count | None = None,
@@ -81,16 +81,16 @@ def connect(
     `params` are the network's weights, those with the likelihood's own parameters, or flat vectors of all; `target` is
     `po.Target(model, data)`. The curve has `num_bends` free points between its ends.
     """
-    kind, num_bends, num_steps, batch_size, learning_rate = check_arguments(
+    form, num_bends, num_steps, batch_size, learning_rate = check_arguments(
         connect,
-        kind=kind,
+        form=form,
         num_bends=num_bends,
         num_steps=num_steps,
         batch_size=batch_size,
         learning_rate=learning_rate,
     )
     first, last = (flat_params(target, params) for params in (params_a, params_b))
-    settings = Settings(kind, num_steps, batch_size or target.num_data, learning_rate)
+    settings = Settings(form, num_steps, batch_size or target.num_data, learning_rate)
     return bend(as_key(key), first, last, target, Run(None, progress), num_bends, settings)
 
 
@@ -102,7 +102,7 @@ def flat_params(target: Target | Density, params: tree.Params) -> jax.Array:
 
 
 class Settings(NamedTuple):
-    kind: str
+    form: str
     num_steps: int
     batch_size: int
     learning_rate: float
@@ -136,12 +136,12 @@ def bend(
         final_when_late=True,
     )
     bends = jnp.asarray(trace.state.bends[0])
-    return Curve(target, jnp.concatenate([ends[:1], bends, ends[1:]]), settings.kind)
+    return Curve(target, jnp.concatenate([ends[:1], bends, ends[1:]]), settings.form)
 
 
-def weights(kind: str, num_points: int, t: jax.Array) -> jax.Array:
+def weights(form: str, num_points: int, t: jax.Array) -> jax.Array:
     """How much of each control point is in the curve at t: (..., point), summing to one."""
-    if kind == "bezier":
+    if form == "bezier":
         degree = num_points - 1
         terms = [comb(degree, i) * t**i * (1.0 - t) ** (degree - i) for i in range(num_points)]
         return jnp.stack(terms, axis=-1)
@@ -185,7 +185,7 @@ def bending(target: Target | Density, settings: Settings) -> Kernel:
 
         def energy_at_t(bends: jax.Array) -> jax.Array:
             points = jnp.concatenate([state.ends[:1], bends, state.ends[1:]])
-            return energy(target, unravel(weights(settings.kind, len(points), t) @ points), batch)
+            return energy(target, unravel(weights(settings.form, len(points), t) @ points), batch)
 
         value, gradient = jax.value_and_grad(energy_at_t)(state.bends)
         updates, optimizer_state = optimizer.update(gradient, state.optimizer, state.bends)

@@ -14,8 +14,8 @@ import numpy as np
 from jax.scipy import special
 
 from posteria.errors import NetworkError, SettingError
-from posteria.models import cdfs, densities, settings, y_checks
-from posteria.models.settings import Infer, infer
+from posteria.models import cdfs, densities, parts, y_checks
+from posteria.models.parts import Infer, infer
 from posteria.settings import Positive, check_settings
 from posteria.tree import Params
 
@@ -376,8 +376,8 @@ MEMBERS = {cls.__name__: cls for cls in (Gaussian, HeteroscedasticGaussian, Stud
 
 def to_json(likelihood: Likelihood) -> dict | None:
     """{"name", "settings"}, or None for a user's own class."""
-    return settings.to_json(likelihood, MEMBERS)
+    return parts.to_json(likelihood, MEMBERS)
 
 
 def from_json(stored: dict) -> Likelihood:
-    return settings.from_json(stored, MEMBERS)
+    return parts.from_json(stored, MEMBERS)

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from posteria.errors import SettingError
-from posteria.models import densities, settings
+from posteria.models import densities, parts
 from posteria.models.from_posterior import FromPosterior as FromPosterior
 from posteria.settings import Positive, ProperShare, check_settings
 
@@ -327,7 +327,7 @@ MEMBERS = {cls.__name__: cls for cls in (Normal, FanIn, Laplace, StudentT, Logis
 def to_json(prior: Prior) -> dict | None:
     """{"name", "settings"}; None for a user's own class, or a ByPath that holds one."""
     if type(prior) is not ByPath:
-        return settings.to_json(prior, MEMBERS)
+        return parts.to_json(prior, MEMBERS)
     default, stored = to_json(prior.default), [[pattern, to_json(inner)] for pattern, inner in prior.priors]
     if default is None or any(inner is None for _, inner in stored):
         return None
@@ -336,8 +336,8 @@ def to_json(prior: Prior) -> dict | None:
 
 def from_json(stored: dict) -> Prior:
     """The prior that `to_json` wrote."""
-    with settings.refuse_damage(stored):
+    with parts.refuse_damage(stored):
         if stored["name"] != "ByPath":
-            return settings.from_json(stored, MEMBERS)
+            return parts.from_json(stored, MEMBERS)
         pairs, default = stored["settings"]["priors"], stored["settings"]["default"]
         return ByPath([(pattern, from_json(prior)) for pattern, prior in pairs], from_json(default))

@@ -154,7 +154,7 @@ class LaplacePosterior(GaussianPosterior):
         num_outputs = self.target.num_outputs or 1
         held = sum(
             w.positions * (w.rows + num_outputs * w.columns)
-            + num_outputs * w.size * (w.positions > 1 or self.precision.kind == "full")
+            + num_outputs * w.size * (w.positions > 1 or self.precision.structure == "full")
             for w in self.network.weights
         )
         held += num_outputs**2 * with_covariance
@@ -174,7 +174,7 @@ class LaplacePosterior(GaussianPosterior):
 
     def state(self) -> tuple[dict, dict[str, np.ndarray]]:
         settings = {
-            "structure": self.precision.kind,
+            "structure": self.precision.structure,
             "paths": list(self.paths),
             "predictive": self.predictive,
             "log_joint": None if math.isnan(self.log_joint) else self.log_joint,
@@ -189,7 +189,7 @@ class LaplacePosterior(GaussianPosterior):
         own = {
             name.removeprefix("precision."): array for name, array in arrays.items() if name.startswith("precision.")
         }
-        precision = Precision.kinds[settings["structure"]].from_arrays(own)
+        precision = Precision.structures[settings["structure"]].from_arrays(own)
         return cls(
             target,
             arrays["mean"],

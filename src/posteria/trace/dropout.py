@@ -120,8 +120,8 @@ def _found_units(uses: tuple) -> Units | None:
 
 
 def _scanned_units(leaf: linear.Leaf, shape: tuple[int, ...]) -> Units | None:
-    contracted = {use.contracted for use in leaf.uses if use.kind == "dot_general"}
-    is_matrix = len(contracted) == 1 and all(use.kind == "dot_general" for use in leaf.uses)
+    contracted = {use.contracted for use in leaf.uses if use.primitive == "dot_general"}
+    is_matrix = len(contracted) == 1 and all(use.primitive == "dot_general" for use in leaf.uses)
     if not (is_matrix and (leaf.reason or "").startswith("inside scan")):
         return None
     [dims] = contracted

@@ -43,7 +43,7 @@ class Use:
     """One linear operation with a leaf as its weight. `contracted` are the leaf's dims that are summed over, `fan_in`
     the number of inputs summed into an output, `positions` how often the weight is used for one datum."""
 
-    kind: str
+    primitive: str
     contracted: tuple[int, ...]
     fan_in: int
     positions: int
@@ -82,7 +82,7 @@ class Operation:
 
     path: str
     use: int  # 0 for the leaf's first use in the network
-    kind: str
+    primitive: str
     x: jax.Array
     weight: jax.Array
     op: Callable[[jax.Array, jax.Array], jax.Array]
@@ -229,13 +229,13 @@ class _Walk:
         else:
             fan_in = math.prod(weight.value.shape[axis] for axis in linear.summed)
             self.uses[weight.path].append(
-                Use(linear.kind, tuple(sorted(contracted)), fan_in, self.repeats * linear.num_positions)
+                Use(linear.primitive, tuple(sorted(contracted)), fan_in, self.repeats * linear.num_positions)
             )
             if self.rule is not None and weight.path in self.found:
                 operation = Operation(
                     path=weight.path,
                     use=len(self.uses[weight.path]) - 1,
-                    kind=linear.kind,
+                    primitive=linear.primitive,
                     x=x,
                     weight=weight.value,
                     op=linear.op,

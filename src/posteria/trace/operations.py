@@ -101,7 +101,7 @@ class Linear:
     `positions` of x. `out_unit_shape` is the output's shape with 1 for positions. `matrix` is None where the weight
     is not one matrix (groups, or axes matched with x's)."""
 
-    kind: str
+    primitive: str
     op: Callable[[jax.Array, jax.Array], jax.Array]
     weight: int
     summed: tuple[int, ...]
@@ -123,7 +123,7 @@ class Matrix:
 
 
 def linear_operation(eqn: core.JaxprEqn, values: list) -> Linear | None:
-    kind, shapes = eqn.primitive.name, [shape_of(v) for v in eqn.invars]
+    name, shapes = eqn.primitive.name, [shape_of(v) for v in eqn.invars]
     if eqn.primitive is prim.dot_general_p:
         weight = 1 if isinstance(values[1], Form) else 0
         contracted, matched = eqn.params["dimension_numbers"]
@@ -138,7 +138,7 @@ def linear_operation(eqn: core.JaxprEqn, values: list) -> Linear | None:
         first = len(x_matched) if weight else len(y_shape) - len(positions)
         out = tuple(1 if first <= axis < first + len(positions) else size for axis, size in enumerate(y_shape))
         matrix = None if x_matched else _dot_as_matrix(weight, shapes[weight], contracted, positions, times)
-        return Linear(kind, op, weight, tuple(contracted[weight]), tuple(x_contracted), positions, times, out, matrix)
+        return Linear(name, op, weight, tuple(contracted[weight]), tuple(x_contracted), positions, times, out, matrix)
     if eqn.primitive is prim.conv_general_dilated_p and isinstance(values[1], Form):
         if eqn.params["batch_group_count"] != 1:
             return None
@@ -148,7 +148,7 @@ def linear_operation(eqn: core.JaxprEqn, values: list) -> Linear | None:
         op = partial(convolve, eqn)
         channels_alone = tuple(size if axis == out else 1 for axis, size in enumerate(y_shape))
         matrix = _convolution_as_matrix(eqn, shapes[1])
-        return Linear(kind, op, 1, tuple(summed), (channels,), (batch, *space), times, channels_alone, matrix)
+        return Linear(name, op, 1, tuple(summed), (channels,), (batch, *space), times, channels_alone, matrix)
     return None
 
 

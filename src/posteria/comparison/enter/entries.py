@@ -24,7 +24,7 @@ from posteria.methods.points.map import MAP
 
 DEFAULT_METHODS = ("map", "ensemble", "laplace", "mean-field", "mc-dropout", "swag", "sghmc")
 DEFAULT_SLOTS = 6
-LENGTHS = ("num_epochs", "num_draws", "num_warmup", "epochs_per_snapshot", "cycle_epochs", "num_steps")
+LENGTHS = ("num_epochs", "num_draws", "num_warmup", "epochs_per_snapshot")
 ASSUMED_LEAPFROGS = 60  # a trajectory of HMC or NUTS
 ASSUMED_STEPS = 1000  # of a method that has no length to be read
 TUNED = {"rate": (0.5, 2.0), "alpha": (0.5, 2.0), "learning_rate": (1 / 3, 3.0)}  # fields, and factors of their values
@@ -142,8 +142,6 @@ def expected_gradients(method: Any, num_data: int) -> float:
         own += method.num_epochs * steps_per_epoch
     if hasattr(method, "num_snapshots"):
         own += method.num_snapshots * getattr(method, "epochs_per_snapshot", 1) * steps_per_epoch
-    if hasattr(method, "cycle_epochs"):
-        own += method.num_members * method.cycle_epochs * steps_per_epoch
     inner = sum(expected_gradients(each, num_data) for each in _inner(method))
     return ((own + inner) or ASSUMED_STEPS) * getattr(method, "size", 1)
 
@@ -156,7 +154,7 @@ def with_budget(method: Any, gradients: float | None, num_data: int) -> Any:
         raise SettingError(f"budget is {gradients}", "a number of gradient evaluations", "10_000 is a small one")
     if hasattr(method, "with_budget"):
         return method.with_budget(gradients, num_data)
-    if getattr(method, "map", method) is None:  # it finds the mode by a default of its own
+    if getattr(method, "map", None) == "auto":  # it finds the mode by a default of its own
         method = dataclasses.replace(method, map=MAP())
     expected = expected_gradients(method, num_data)
     return _stretched(method, gradients / expected)

@@ -65,7 +65,7 @@ class AdjustedMCLMC:
     """MCLMC whose trajectories are accepted or rejected: exact, for more gradients a draw.
 
     `num_warmup` are trajectories of tuning: the step size, to `target_acceptance`, and variances. A trajectory has
-    `num_steps` steps on average. `step_size` (in units of the prior) is then not tuned.
+    `mean_steps` steps on average. `step_size` (in units of the prior) is then not tuned.
     """
 
     num_chains: Count = 4
@@ -73,7 +73,7 @@ class AdjustedMCLMC:
     num_warmup: CountFromZero = 1500
     thinning: Count = 10
     step_size: Positive | None = None
-    num_steps: Annotated[float, above(1.1)] = 2.0
+    mean_steps: Annotated[float, above(1.1)] = 2.0
     target_acceptance: ProperShare = 0.65
     start: Start = "map"
 
@@ -88,10 +88,10 @@ class AdjustedMCLMC:
     @property
     def gradients_a_step(self) -> float:
         """Of a trajectory, on average."""
-        return GRADIENTS_A_STEP * self.num_steps
+        return GRADIENTS_A_STEP * self.mean_steps
 
     def fit(self, key: jax.Array, target: Target | Density, start: Any, run: Run) -> Draws | DrawsPosterior:
-        motion = adjusted(self.num_warmup, self.step_size, self.num_steps, self.target_acceptance)
+        motion = adjusted(self.num_warmup, self.step_size, self.mean_steps, self.target_acceptance)
         return run_motion(self, motion, key, target, start, run)
 
 
@@ -233,7 +233,7 @@ def unadjusted(num_warmup: int, step_size: float | None, energy_variance: float)
 
 
 @lru_cache(maxsize=64)
-def adjusted(num_warmup: int, step_size: float | None, num_steps: float, target_acceptance: float) -> Motion:
+def adjusted(num_warmup: int, step_size: float | None, mean_steps: float, target_acceptance: float) -> Motion:
     from blackjax import adjusted_mclmc_find_L_and_step_size
     from blackjax.adaptation.mclmc_adaptation import MCLMCAdaptationState
     from blackjax.mcmc import adjusted_mclmc_dynamic
@@ -253,7 +253,7 @@ def adjusted(num_warmup: int, step_size: float | None, num_steps: float, target_
             log_density,
             tuning.step_size,
             inverse_mass_matrix=tuning.variances,
-            integration_steps_params=(num_steps,),
+            integration_steps_params=(mean_steps,),
         )
         return inner, Info(
             inner.logdensity,
@@ -278,7 +278,7 @@ def adjusted(num_warmup: int, step_size: float | None, num_steps: float, target_
             frac_tune1=1 / 3,
             frac_tune2=1 / 3,
             params=MCLMCAdaptationState(*tuning),
-            target_num_integration_steps=num_steps,
+            target_num_integration_steps=mean_steps,
         )
 
     def init(key: jax.Array, position: jax.Array, log_density: Callable) -> Any:

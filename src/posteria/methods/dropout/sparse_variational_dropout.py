@@ -41,13 +41,13 @@ class SparseVariationalDropout:
 
     `posterior.prune(by="log_alpha", threshold=3.0)` removes them. The prior is this method's own in place of the
     model's: "log-uniform", or "ard", a Normal for each weight whose variance is learned (Kharitonov et al. 2018). The
-    divergence is phased in over the share `warmup` of the epochs, so that weights are not removed before they have
+    divergence is phased in over the share `phase_in` of the epochs, so that weights are not removed before they have
     learned. `where` are globs of the leaves that carry noise (None: every weight of a layer); `estimator` as in
     MeanField: "local-independent" is the literature's for convolutions.
     """
 
     prior: Literal["log-uniform", "ard"] = "log-uniform"
-    warmup: Annotated[float, up_to(0, 1)] = 0.5
+    phase_in: Annotated[float, up_to(0, 1)] = 0.5
     initial_log_variance: float = -10.0
     estimator: Literal["local", "local-independent"] = "local"
     where: str | None = None
@@ -74,7 +74,7 @@ class SparseVariationalDropout:
         params = first_params(key_start, target, start, self.batch_size)
         flat = {leaf.path: jnp.full(leaf.shape, self.initial_log_variance) for leaf in leaves}
         bare = target.without_data()
-        objective = _additive_objective(bare, self.prior, self.estimator, self.where, self.warmup * self.num_epochs)
+        objective = _additive_objective(bare, self.prior, self.estimator, self.where, self.phase_in * self.num_epochs)
         ascended = ascend(
             run,
             key_ascent,
@@ -101,7 +101,7 @@ KLS: dict[str, Callable[[jax.Array], jax.Array]] = {"log-uniform": log_uniform_k
 
 @lru_cache(maxsize=64)
 def _additive_objective(
-    target: Target, prior: str, estimator: str, where: str | None, warmup_epochs: float
+    target: Target, prior: str, estimator: str, where: str | None, phase_in_epochs: float
 ) -> Objective:
     """Over theta and log sigma^2: its gradients do not carry the noise of a factor theta. Molchanov et al. 2017."""
     paths = {leaf.path for leaf in noisy_leaves(target, where)}
@@ -115,7 +115,7 @@ def _additive_objective(
             tempered_negative_kl(KLS[prior](log_alpha), log_variance[path], target.temperature)
             for path, log_alpha in log_alphas(params["network"], log_variance).items()
         )
-        share = jnp.minimum(1.0, (epoch + 1.0) / (warmup_epochs + 1.0))
+        share = jnp.minimum(1.0, (epoch + 1.0) / (phase_in_epochs + 1.0))
         means = params["network"]
         fit = data_term(target, params, batch, paths, lambda x: noisy(means, in_tree(means, stds), x, key))
         return fit + share * prior_term

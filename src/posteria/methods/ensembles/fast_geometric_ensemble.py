@@ -17,15 +17,15 @@ from posteria.settings import Count, Positive, Share, check_settings
 class FastGeometricEnsemble:
     """Members from one run of SGD whose step rises and falls: most of an ensemble for little more than one fit.
 
-    After `pretraining` (None: from the start on) the step goes up to `learning_rate` and down again `num_members`
-    times, in cycles of `cycle_epochs`; a member is the weights at the end of a cycle, where the step is smallest.
+    After `map` (None: from the start on) the step goes up to `learning_rate` and down again `num_snapshots` times, in
+    cycles of `epochs_per_snapshot`; a snapshot is the weights at the end of a cycle, where the step is smallest.
     `learning_rate=None` is chosen from the curvature at the mode.
     """
 
-    pretraining: MAP | None = field(default_factory=MAP)
-    num_members: Count = 10
-    cycle_epochs: Count = 4
-    batch_size: Count = 32
+    map: MAP | None = field(default_factory=MAP)
+    num_snapshots: Count = 10
+    epochs_per_snapshot: Count = 4
+    batch_size: Count | None = 32
     learning_rate: Positive | None = None
     momentum: Share = 0.9
 
@@ -41,7 +41,7 @@ class FastGeometricEnsemble:
     def fit_members(self, key: jax.Array, target: Target, start: Any, run: Run, size: int) -> DrawsPosterior:
         """`size` trajectories from as many starts, each a chain of members."""
         settings = trajectory.Settings(
-            self.num_members, self.cycle_epochs, self.batch_size, self.learning_rate, self.momentum, "cyclical"
+            self.num_snapshots, self.epochs_per_snapshot, self.batch_size, self.learning_rate, self.momentum, "cyclical"
         )
-        found = trajectory.follow(key, target, start, run, size, self.pretraining, settings)
+        found = trajectory.follow(key, target, start, run, size, self.map, settings)
         return DrawsPosterior(target, Draws(target.structs, found.snapshots, {"log_density": found.log_density}))

@@ -36,16 +36,16 @@ class Subspace:
     method: AnyMethod = field(default_factory=EllipticalSlice)
     basis: Literal["pca", "random", "curve"] = "pca"
     rank: Count = 5
-    trajectory: SWAG = field(default_factory=SWAG)
+    swag: SWAG = field(default_factory=SWAG)
 
     fidelity: ClassVar[str] = "procedure"  # exact only where the posterior lies in the subspace
     paper: ClassVar[str] = "Izmailov et al. 2019"
 
     def __post_init__(self) -> None:
         check_settings(self)
-        if self.basis == "pca" and self.rank >= self.trajectory.num_snapshots:
+        if self.basis == "pca" and self.rank >= self.swag.num_snapshots:
             raise SettingError(
-                f"rank is {self.rank} of {self.trajectory.num_snapshots} snapshots",
+                f"rank is {self.rank} of {self.swag.num_snapshots} snapshots",
                 "fewer directions than snapshots",
                 "take more snapshots, or a smaller rank",
             )
@@ -71,7 +71,7 @@ class Subspace:
         is_network = _is_network(target)
         rank = 2 if self.basis == "curve" else min(self.rank, int(is_network.sum()))
         num_ends = 2 if self.basis == "curve" else 1
-        snapshots = self.trajectory.follow(key_follow, target, start, run, num_ends, final_when_late=True)
+        snapshots = self.swag.follow(key_follow, target, start, run, num_ends, final_when_late=True)
         if self.basis == "curve":
             ends = snapshots.mean(1)  # (end, size)
             points = np.asarray(bend(key_basis, ends[0], ends[1], target, run.stage("curve")).points)

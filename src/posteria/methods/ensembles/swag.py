@@ -27,17 +27,17 @@ from posteria.settings import Count, Positive, Share, at_least, check_settings
 class SWAG:
     """A Gaussian fitted to the weights that SGD passes through after training: cheap, for any network you can train.
 
-    `pretraining` finds the mode first (None: snapshots are taken from the start on). Then `num_snapshots` are taken,
+    `map` finds the mode first (None: snapshots are taken from the start on). Then `num_snapshots` are taken,
     one every `epochs_per_snapshot` of mini-batches; the last `rank` make the low-rank part. `learning_rate=None` is
     chosen from the curvature at the mode. A "cyclical" schedule takes each snapshot where its step is smallest.
     The spread is that of SGD, which knows no temperature.
     """
 
-    pretraining: MAP | None = field(default_factory=MAP)
+    map: MAP | None = field(default_factory=MAP)
     num_snapshots: Count = 40
     rank: Annotated[int, at_least(2)] = 20
     epochs_per_snapshot: Count = 1
-    batch_size: Count = 32
+    batch_size: Count | None = 32
     learning_rate: Positive | None = None
     momentum: Share = 0.9
     schedule: Literal["constant", "cyclical"] = "constant"
@@ -73,7 +73,7 @@ class SWAG:
             self.momentum,
             self.schedule,
         )
-        found = trajectory.follow(key, target, start, run, size, self.pretraining, settings, final_when_late)
+        found = trajectory.follow(key, target, start, run, size, self.map, settings, final_when_late)
         if found.snapshots.shape[1] < 2:
             raise SettingError("time ran out before two snapshots were taken", "at least 2", "allow more seconds")
         return found.snapshots

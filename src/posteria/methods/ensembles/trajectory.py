@@ -27,7 +27,7 @@ class Settings(NamedTuple):
 
     num_snapshots: int
     epochs_per_snapshot: int
-    batch_size: int
+    batch_size: int | None
     learning_rate: float | None
     momentum: float
     schedule: str
@@ -44,7 +44,7 @@ def follow(
     start: Any,
     run: Run,
     size: int,
-    pretraining: MAP | None,
+    climber: MAP | None,
     settings: Settings,
     final_when_late: bool = False,
 ) -> Trajectory:
@@ -60,12 +60,12 @@ def follow(
         run.note(note)
     else:
         starts = target.as_starts(start, size)
-    if pretraining is not None:
+    if climber is not None:
         training = run.stage("training", share=TRAINING_SHARE)
-        starts = pretraining.climb(key_train, target, starts, training, final_when_late=True).params
+        starts = climber.climb(key_train, target, starts, training, final_when_late=True).params
     check_starts(target, starts)
 
-    batch_size = min(settings.batch_size, target.num_data)
+    batch_size = min(settings.batch_size or target.num_data, target.num_data)
     steps_per_epoch = num_steps_per_epoch(target.num_data, batch_size) if batch_size else 1
     thinning = settings.epochs_per_snapshot * steps_per_epoch
     learning_rates = [

@@ -35,13 +35,13 @@ class ExpectationPropagation:
     """Moments matched datum by datum: ReLU networks without a learning rate to tune, and exact on linear regression.
 
     On networks the weights are independent, their prior's scale and the noise are inferred under Gamma priors of its
-    own (shape and rate, of precisions: the prior's is relative to the model's), and the data are passed over
-    `num_passes` times, each time as if new: the published procedure, whose variances shrink with passes.
+    own (`gamma_shape` and `gamma_rate`, of precisions: the prior's is relative to the model's), and the data are passed
+    over `num_passes` times, each time as if new: the published procedure, whose variances shrink with passes.
     """
 
     num_passes: Count = 40
-    shape: Annotated[float, above(1)] = 6.0  # the variance has no mean else
-    rate: Positive = 6.0
+    gamma_shape: Annotated[float, above(1)] = 6.0  # the variance has no mean else
+    gamma_rate: Positive = 6.0
 
     fidelity: ClassVar[str] = "procedure"
     paper: ClassVar[str] = "Hernandez-Lobato & Adams 2015"
@@ -56,7 +56,7 @@ class ExpectationPropagation:
         if target.data is None:
             scale = jnp.sqrt(target.temperature) * unit_vector(bare)
             return MomentPosterior(bare, jnp.zeros_like(scale), Full(jnp.diag(scale)) if is_linear else Diagonal(scale))
-        precision = Gamma(jnp.asarray(self.shape), jnp.asarray(self.rate))
+        precision = Gamma(jnp.asarray(self.gamma_shape), jnp.asarray(self.gamma_rate))
         noise = precision if jax.tree.leaves(bare.structs["likelihood"]) else None
         key_start, key_loop = jax.random.split(key)
         if is_linear:
@@ -69,10 +69,11 @@ class ExpectationPropagation:
             kernel, key_loop, jax.tree.map(lambda leaf: leaf[None], begin), target.data, num_steps=self.num_passes
         )
         state = tree.index(jax.tree.map(jnp.asarray, trace.state), 0)
+        own_prior = f"has the method's own prior, Gamma({self.gamma_shape:g}, {self.gamma_rate:g})"
         if noise is not None:
-            run.note(f"the noise's precision has the method's own prior, Gamma({self.shape:g}, {self.rate:g})")
+            run.note(f"the noise's precision {own_prior}")
         if not is_linear:
-            run.note(f"the weights' scale has the method's own prior, Gamma({self.shape:g}, {self.rate:g})")
+            run.note(f"the weights' scale {own_prior}")
             unit = unit_vector(bare)
             std = jnp.sqrt(state.variance)
             return MomentPosterior(bare, *_with_noise(bare, unit * state.mean, Diagonal(unit * std), state.noise))

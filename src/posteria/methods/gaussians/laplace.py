@@ -50,8 +50,8 @@ class Laplace:
     networks (exact for linear ones) and kron beyond. `subset` are the weights that vary: "all", "last" (layer), or
     patterns of paths.
 
-    The mode is found by `map` (by default full batches on small data, mini-batches on large; noise by the evidence
-    where there are more rows than weights).
+    The mode is found by `map` ("auto": full batches on small data, mini-batches on large; noise by the evidence where
+    there are more rows than weights).
     Weights that are given, as `start` or in a trained network, are taken as the mode as they are; only the
     likelihood's own parameters are then fitted. These are Gaussian too, independent of the weights.
     """
@@ -60,7 +60,7 @@ class Laplace:
     subset: str | tuple[str, ...] = "all"
     curvature: Curvature = "ggn"
     predictive: Literal["linearised", "sampled", "probit"] = "linearised"
-    map: MAP | None = None
+    map: MAP | Literal["auto"] = "auto"
     rank: Count = 100
     num_labels: Count = 1
 
@@ -112,7 +112,8 @@ class Laplace:
         self, key: jax.Array, target: Target, settings: Settings, start: Any, run: Run
     ) -> tuple[Target, tree.Params]:
         if start is None and not target.model.network.trained:
-            climbed = (self.map or default_map(target)).fit(key, target, None, run)
+            climb = default_map(target) if isinstance(self.map, str) else self.map
+            climbed = climb.fit(key, target, None, run)
             with_prior = Target(climbed.model, target.data) if climbed.model != target.model else target
             return with_prior, tree.index(climbed.stored.params, (0, 0))
         params = target.init(key) if start is None else tree.index(target.as_starts(start, 1), 0)
@@ -165,7 +166,7 @@ def default_map(target: Target) -> MAP:
     if target.num_data <= FULL_BATCH:
         return MAP(tune=tune)
     num_epochs = int(np.clip(ROWS_SEEN // target.num_data, 20, MAX_EPOCHS))
-    return MAP(num_epochs=num_epochs, batch_size=BATCH_SIZE, tune=tune, every=max(1, num_epochs // 10))
+    return MAP(num_epochs=num_epochs, batch_size=BATCH_SIZE, tune=tune, tune_every=max(1, num_epochs // 10))
 
 
 def _own_factor(target: Target, params: tree.Params) -> tuple[np.ndarray, str]:

@@ -27,7 +27,7 @@ class MAP:
     Adam with a cosine decay from `learning_rate` to 0. With `validation` a share of the rows is held out, the best
     parameters by their likelihood are kept, and training stops after `patience` epochs without a better one.
 
-    `tune` sets what the evidence can set, each `every` epochs of the first half: "noise" the likelihood's own
+    `tune` sets what the evidence can set, each `tune_every` epochs of the first half: "noise" the likelihood's own
     parameters, "evidence" also one scale of the prior, "layers" also one for each leaf. The posterior's model then has
     the tuned prior.
     """
@@ -39,7 +39,7 @@ class MAP:
     validation: Share = 0.0
     patience: Count = 50
     tune: Literal["noise", "evidence", "layers"] | None = None
-    every: Count = 100
+    tune_every: Count = 100
 
     fidelity: ClassVar[str] = "point"
 

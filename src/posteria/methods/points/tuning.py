@@ -78,8 +78,8 @@ def climb_tuned(method: Any, key: jax.Array, target: Target, start: tree.Params,
     tunes_prior = method.tune != "noise"
     if tunes_prior:
         check_gaussian(target, start)
-    num_rounds = max(1, method.num_epochs // 2 // method.every)
-    ascent = replace(method, tune=None, num_epochs=min(method.every, method.num_epochs))
+    num_rounds = max(1, method.num_epochs // 2 // method.tune_every)
+    ascent = replace(method, tune=None, num_epochs=min(method.tune_every, method.num_epochs))
     scaled, settings = ScaledTarget(target), _settings(target)
     params = start | {"log_scales": jnp.zeros(len(jax.tree.leaves(start["network"])))}
     for number in range(num_rounds):
@@ -88,7 +88,7 @@ def climb_tuned(method: Any, key: jax.Array, target: Target, start: tree.Params,
         climbed = ascent.climb(key_climb, scaled, tree.stack([params]), stage)
         params = tree.index(climbed.params, 0)
         params = _retuned(target, params, settings, tunes_prior, method.tune == "layers", key_measure)
-    last = replace(method, tune=None, num_epochs=max(1, method.num_epochs - num_rounds * method.every))
+    last = replace(method, tune=None, num_epochs=max(1, method.num_epochs - num_rounds * method.tune_every))
     climbed = last.climb(key, scaled, tree.stack([params]), run.stage("last round"))
     params = dict(climbed.params)
     log_scales = np.asarray(params.pop("log_scales")[0])

@@ -6,7 +6,7 @@ from typing import Any
 
 from posteria.errors import SettingError
 
-METHODS = ("method", "map")  # settings that are themselves methods: of an ensemble, a subspace, Laplace
+METHODS = ("method", "map", "swag")  # settings that are themselves methods: of an ensemble, a subspace, Laplace, SWAG
 
 
 def build_method(name: str, pairs: list[str]) -> Any:
@@ -48,7 +48,7 @@ def _changed(method: Any, wanted: dict) -> Any:
 def _value(setting: str, text: str) -> Any:
     from posteria.methods import registry
 
-    if setting in METHODS and text.lower() != "none":
+    if setting in METHODS and text.lower() not in ("none", "auto"):
         return registry.as_method(text)
     try:
         return ast.literal_eval(text)

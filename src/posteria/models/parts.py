@@ -1,4 +1,4 @@
-"""Settings of likelihoods and priors: the sentinel `infer`, and the way to JSON and back."""
+"""What likelihoods and priors share: the sentinel `infer`, and the way of their settings to JSON and back."""
 
 import contextlib
 import dataclasses
