@@ -48,6 +48,12 @@ def test_wasserstein_1_from_cdfs_of_gaussians_is_known(per_point):
     np.testing.assert_allclose(result, exact(1), rtol=1e-3)
 
 
+def test_a_grid_of_two_points_is_the_least_there_is():
+    assert wasserstein_1_from_cdf([[0.0], [1.0]], [[0.0], [1.0]], [0.0, 1.0]) == 0.0
+    with pytest.raises(DataError, match="at least two"):
+        wasserstein_1_from_cdf([[1.0]], [[1.0]], [0.0])
+
+
 def test_wasserstein_1_from_quantiles_and_from_cdfs_agree_on_mixtures():
     means = rng.normal(size=(2, 8)) * 3
     grid = np.linspace(-15, 15, 4001)

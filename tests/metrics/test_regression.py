@@ -7,7 +7,16 @@ from scipy.stats import norm
 from sklearn.metrics import root_mean_squared_error
 
 from posteria.errors import DataError
-from posteria.metrics import coverage, crps_from_samples, crps_gaussian_mixture, regression, rmse, width
+from posteria.metrics import (
+    coverage,
+    crps_from_quantiles,
+    crps_from_samples,
+    crps_gaussian_mixture,
+    quantile_levels,
+    regression,
+    rmse,
+    width,
+)
 
 rng = np.random.default_rng(0)
 MEANS, STDS, Y = rng.normal(size=(5, 7)), rng.uniform(0.1, 2, (5, 7)), rng.normal(size=7)
@@ -64,6 +73,22 @@ def test_crps_of_a_mixture_never_holds_all_pairs():
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 30e6
+
+
+def test_crps_from_quantiles_of_a_gaussian_is_high_by_less_than_a_thousandth():
+    """Truths in the middle and in both tails, of one target or two."""
+    y = np.array([[-2.0, 0.1], [0.5, 3.0], [1.0, -1.0]])
+    mean, std = rng.normal(size=(3, 2)), rng.uniform(0.5, 2, (3, 2))
+    quantiles = norm.ppf(quantile_levels(100)[:, None, None], mean, std)
+    exact = crps_gaussian_mixture(mean[None], std[None], y)
+    assert exact < crps_from_quantiles(quantiles, y) < 1.001 * exact
+    assert crps_from_quantiles(quantiles[..., 0], y[:, 0]) == pytest.approx(
+        crps_gaussian_mixture(mean[None, :, 0], std[None, :, 0], y[:, 0]), rel=1e-3
+    )
+
+
+def test_crps_from_one_quantile_is_the_absolute_error_from_the_median():
+    assert crps_from_quantiles([[1.0, 5.0]], [3.0, 4.0]) == pytest.approx((2.0 + 1.0) / 2)
 
 
 def test_crps_from_samples_agrees_with_loops_over_pairs():

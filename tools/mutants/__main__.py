@@ -14,11 +14,11 @@ import hashlib
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
 import time
-from collections import Counter
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -26,6 +26,7 @@ from mutations import Mutant, all_below
 
 ROOT = Path(__file__).resolve().parents[2]
 HOME = ROOT / ".mutants"
+EXPLAINED = Path(__file__).parent / "explained.txt"  # a survivor's name without its place | why it may survive
 TREE, COVER, RESULTS = HOME / "tree", HOME / "cover", HOME / "results.jsonl"
 PACKAGES = [f"src/posteria/{name}" for name in ("models", "methods", "posteriors", "metrics")]
 BUDGET = 150.0  # seconds of tests, as they took unchanged, that a mutant is given
@@ -133,10 +134,10 @@ class Covered:
 
     @classmethod
     def read(cls) -> "Covered":
-        whole = cls()
+        whole, missing = cls(), 0
         for file in test_files():
             if not cover_of(file).is_file():  # a test that is no more would count as one that fails
-                print(f"{file} is not covered, and not run: python tools/mutants cover")
+                missing += 1
                 continue
             found = json.loads(cover_of(file).read_text())
             whole.seconds |= found["seconds"]
@@ -144,6 +145,8 @@ class Covered:
                 place = whole.lines.setdefault(Path(path).relative_to(TREE).as_posix(), {})
                 for text, tests in lines.items():
                     place.setdefault(text, set()).update(tests)
+        if missing:
+            print(f"{missing} test files are new or changed, and are not run: python tools/mutants cover")
         return whole
 
     def tests(self, mutant: Mutant) -> list[str]:
@@ -189,17 +192,24 @@ def results() -> list[dict]:
 
 
 def report() -> None:
-    latest = {result["key"]: result for result in results()}.values()
-    by_package = Counter((package_of(result), result["outcome"] != "survived") for result in latest)
-    for package in [*dict.fromkeys(map(package_of, latest)), None]:
-        killed, survived = (
-            sum(count for (name, is_dead), count in by_package.items() if package in (name, None) and is_dead == wanted)
-            for wanted in (True, False)
+    """What was killed, by package; and each survivor, with why it may (`explained.txt`) or that it may not."""
+    latest = list({result["key"]: result for result in results()}.values())
+    reasons = dict(line.split(" | ") for line in EXPLAINED.read_text().splitlines() if " | " in line)
+    survivors = [result for result in latest if result["outcome"] == "survived"]
+    excused = [result for result in survivors if stable(result["name"]) in reasons]
+    for package in (*(Path(each).name for each in PACKAGES), None):
+        total, left, right = (
+            sum(package in (package_of(result), None) for result in each) for each in (latest, survivors, excused)
         )
-        print(f"{package or 'all':12} {killed} of {killed + survived} killed, {killed / max(1, killed + survived):.1%}")
-    for result in sorted(latest, key=lambda result: result["name"]):
-        if result["outcome"] == "survived":
-            print(f"survived: {result['name']} {result['by']}")
+        noticed = (total - left) / max(1, total - right)
+        print(f"{package or 'all':12} {total:4} mutants, {left:3} survived, {right:3} of them rightly: {noticed:.1%}")
+    for result in sorted(survivors, key=lambda result: result["name"]):
+        print(f"survived: {result['name']} {result['by']}\n    {reasons.get(stable(result['name']), 'UNEXPLAINED')}")
+
+
+def stable(name: str) -> str:
+    """A mutant's name without its place in the file."""
+    return re.sub(r":\d+ ", " ", name.rpartition(" (byte")[0])
 
 
 def package_of(result: dict) -> str:
