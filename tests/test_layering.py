@@ -1,6 +1,9 @@
-"""A module imports what stands below it, never above; and only a few touch disk, clock or terminal."""
+"""A module imports what stands below it, never above, and no two import each other; only a few touch disk, clock or
+terminal; a comparison's rooms look one way; no two files have one name."""
 
 import ast
+from collections import Counter
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -36,11 +39,26 @@ NUMBERS_ONLY = {"diagnostics", "metrics"}  # arrays in, numbers out: of Posteria
 
 MODULES = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.py") if path != ROOT / "__init__.py")
 
+# A comparison goes through these, one way: each imports itself and what stands before it.
+ROOMS_OF_A_COMPARISON = ("ask", "enter", "run", "judge", "tell", "api", "tour")
+REPORT_READS = ("comparison.tell", "plots", "errors", "report")
+
+# Imports that close a circle, each with why it is still there. Lazy imports count.
+CIRCLES = {
+    ("posteriors.base", "posteriors.calibrated"): "the verbs of a posterior (issue 15, 6)",
+    ("posteriors.base", "posteriors.export"): "the verbs of a posterior (issue 15, 6)",
+    ("posteriors.base", "posteriors.pruned"): "the verbs of a posterior (issue 15, 6)",
+    ("posteriors.base", "posteriors.saving"): "the verbs of a posterior (issue 15, 6)",
+    ("posteriors.base", "posteriors.thinning"): "the verbs of a posterior (issue 15, 6)",
+    ("posteriors.pruned", "posteriors.compressed"): "the verbs of a posterior (issue 15, 6)",
+}
+SAME_NAMES: dict[str, str] = {}  # files that must be called alike, and why
+
 MAY_TOUCH_THE_WORLD = {
-    "comparison/tell/results.py",
     "comparison/run/fitting.py",
+    "comparison/run/records.py",
     "comparison/run/runner.py",
-    "comparison/tell/score_tables.py",
+    "comparison/tell/results.py",
     "data/cache.py",
     "data/csv_file.py",
     "data/formats.py",
@@ -75,6 +93,30 @@ def imported_rooms(source: str) -> set[str]:
             continue
         found |= {name.split(".")[1] for name in names if name.startswith("posteria.")}
     return found - {"__version__"}
+
+
+def dotted(module: str) -> str:
+    """ "methods/chains/hmc.py" -> "methods.chains.hmc", "data/__init__.py" -> "data"."""
+    return module.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+GRAPH_NODES = {dotted(module) for module in MODULES}
+
+
+def imported_modules(source: str) -> set[str]:
+    """Modules of Posteria that a module imports by name, at its top, for types, or inside its functions."""
+    names = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            whole = [f"{node.module}.{alias.name}" for alias in node.names]
+            names += [name if name.removeprefix("posteria.") in GRAPH_NODES else str(node.module) for name in whole]
+    return {name.removeprefix("posteria.") for name in names if name.startswith("posteria.")} & GRAPH_NODES
+
+
+def graph() -> dict[str, set[str]]:
+    return {dotted(module): imported_modules((ROOT / module).read_text()) - {dotted(module)} for module in MODULES}
 
 
 def touches(source: str) -> set[str]:
@@ -119,3 +161,64 @@ def test_a_wrong_import_is_seen_also_inside_a_function():
     assert imported_rooms("def f():\n    from posteria.methods.chains.hmc import HMC\n") == {"methods"}
     assert imported_rooms("from posteria import cli as c") == {"cli"}
     assert touches("import time\nprint(open('x'))\nPath('y').write_text('')") == {"time", "print", "open", "write_text"}
+
+
+def circle(edges: dict[str, set[str]]) -> list[str]:
+    """Modules that import each other in a ring, or none."""
+    try:
+        TopologicalSorter(edges).prepare()
+    except CycleError as error:
+        return error.args[1]
+    return []
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    edges = graph()
+    for importer, imported in CIRCLES:
+        assert imported in edges[importer], f"{importer} no longer imports {imported}: take it off the list"
+        edges[importer].discard(imported)
+    assert not circle(edges)
+
+
+def test_every_import_that_is_excused_closes_a_circle():
+    for excused in CIRCLES:
+        edges = graph()
+        for importer, imported in CIRCLES:
+            if (importer, imported) != excused:
+                edges[importer].discard(imported)
+        assert circle(edges), f"{excused} closes no circle: take it off the list"
+
+
+def test_a_circle_is_seen():
+    assert circle({"a": {"b"}, "b": {"c"}, "c": set()}) == []
+    assert set(circle({"a": {"b"}, "b": {"c"}, "c": {"a"}})) == {"a", "b", "c"}
+    lazy = "def f():\n    from posteria.methods import registry\n    import posteria.models.model\n"
+    assert imported_modules(lazy) == {"methods.registry", "models.model"}
+    assert imported_modules("from posteria.data.arrays import rows, check_x") == {"data.arrays"}
+    assert imported_modules("from posteria.data import rows, arrays") == {"data", "data.arrays"}
+
+
+def test_a_room_of_a_comparison_knows_only_itself_and_those_before_it():
+    rooms = {f"comparison.{name}": place for place, name in enumerate(ROOMS_OF_A_COMPARISON)}
+
+    def place(module: str) -> int | None:
+        return next((number for name, number in rooms.items() if f"{module}.".startswith(f"{name}.")), None)
+
+    inside = {module for module in GRAPH_NODES if module.startswith("comparison.")}
+    assert {module for module in inside if place(module) is None} == set(), "a file that stands in no room"
+    for module, imported in graph().items():
+        if module in inside:
+            assert not [name for name in imported & inside if place(name) > place(module)], module
+            assert "comparison" not in imported
+
+
+def test_the_report_reads_what_is_told_and_nothing_else():
+    for module, imported in graph().items():
+        if room(module.replace(".", "/")) == "report":
+            assert not [name for name in imported if not f"{name}.".startswith(tuple(f"{r}." for r in REPORT_READS))]
+
+
+def test_no_two_files_have_one_name():
+    names = Counter(Path(module).name for module in MODULES)
+    twice = {name for name, count in names.items() if count > 1 and name != "__init__.py"}
+    assert twice == set(SAME_NAMES)

@@ -79,6 +79,14 @@ def test_what_is_written_is_recomputed_from_the_saved_posteriors(done):
                 assert row["scores"]["w1"]["by_seed"][seed] == pytest.approx(distance, abs=grid_error)
 
 
+def test_the_scores_of_single_rows_are_kept_for_comparing_row_by_row(done):
+    comparison, folder = done
+    for (problem, row, seed), record in comparison.records.items():
+        kept = store.read_arrays(folder / "rows" / problem / f"{row}-{seed}.npz")
+        assert kept["row_scores"].shape == (16,)
+        assert -kept["row_scores"].mean() == pytest.approx(record.scores["nll"], rel=1e-6)
+
+
 def test_the_csv_and_the_latex_table_have_the_same_numbers(done):
     _, folder = done
     found = results.read(folder)
@@ -137,7 +145,7 @@ def start_process(folder: Path) -> subprocess.Popen:
     cache = {
         "JAX_COMPILATION_CACHE_DIR": str(folder.parent / "compiled"),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-        "PYTHONPATH": str(script.parent.parent),
+        "PYTHONPATH": os.pathsep.join([str(script.parent.parent), *filter(None, [os.environ.get("PYTHONPATH")])]),
     }
     return subprocess.Popen([sys.executable, str(script), str(folder)], env=os.environ | cache, stderr=subprocess.PIPE)
 

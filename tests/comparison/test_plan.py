@@ -1,5 +1,6 @@
 """What is understood of a table, how its rows are split, and what is said of it."""
 
+import inspect
 import shlex
 
 import numpy as np
@@ -7,9 +8,14 @@ import pandas as pd
 import pytest
 
 import posteria as po
+from posteria.cli import comparisons
 from posteria.cli.set_option import build_method
-from posteria.comparison.ask.asking import plan
-from posteria.errors import SettingError
+from posteria.comparison import api
+from posteria.comparison.api import plan
+from posteria.comparison.ask.asking import ask
+from posteria.comparison.tell.spelling import commands
+from posteria.data import sets
+from posteria.errors import DataError, SettingError
 
 MAP = {"map": po.MAP(num_epochs=50)}
 
@@ -39,9 +45,58 @@ def test_it_says_what_it_understood(frame):
     ((problem, entries),) = made.problems
     assert [entry.name for entry in entries] == ["linear", "boosting", "map", "nuts-reference"]
     assert problem.data["categorical"] == 1 and problem.data["train_rows"] == 96
-    commands = problem.next_commands(MAP["map"], entries[2].settings)
-    assert commands["fit"].endswith("--method map --network mlp:50,50 --seed 0 --set num_epochs=50 --out runs/map")
-    assert commands["predict"].startswith("posteria predict runs/map new.csv")
+    said = commands(problem, MAP["map"], entries[2].settings)
+    assert said["fit"].endswith("--method map --network mlp:50,50 --seed 0 --set num_epochs=50 --out runs/map")
+    assert said["predict"].startswith("posteria predict runs/map new.csv")
+
+
+def test_python_and_the_command_line_have_one_set_of_defaults():
+    """What either can say: where both can, they mean the same when nothing is said."""
+    compare, planned, asked, said = (
+        {name: parameter.default for name, parameter in inspect.signature(each).parameters.items()}
+        for each in (api.compare, api.plan, ask, comparisons.compare)
+    )
+    said["split"] = said.pop("splits")
+    said["minutes"] = planned["minutes"] if said["minutes"] is None else said["minutes"]  # not said: not handed on
+    said["ignore"] = said["ignore"] or ()
+    shared = {"methods", "reference", "baselines", "budget", "tune", "minutes"}
+    assert {name: compare[name] for name in shared} == {name: planned[name] for name in shared}
+    assert {name: said[name] for name in shared} == {name: planned[name] for name in shared}
+    both = {"target", "kind", "network", "temperature", "seeds", "split", "group", "time", "test", "ignore"}
+    assert {name: said[name] for name in both} == {name: asked[name] for name in both}
+    assert {name: compare[name] for name in ("seeds", "test")} == {name: asked[name] for name in ("seeds", "test")}
+
+
+def test_arrays_with_a_model_are_split_as_a_file_of_them_is(tmp_path):
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(300, 2)).astype(np.float32), rng.normal(size=300)
+    np.savez(tmp_path / "rows.npz", x=x, y=y)
+    arrays = ask((x, y), model=po.Model(po.nn.mlp(())), seeds=[0, 3])
+    file = ask(tmp_path / "rows.npz", seeds=[0, 3])
+    for mine, theirs in zip(arrays.folds, file.folds, strict=True):
+        np.testing.assert_allclose(mine.y_test[:, 0], theirs.y_test, rtol=1e-6)
+        np.testing.assert_array_equal(mine.far["extremes"], theirs.far["extremes"])
+        assert mine.preparation is None and mine.scale is None
+        np.testing.assert_array_equal(mine.x_test, x[theirs.test_rows])
+    assert arrays.setting["split"] == file.setting["split"] == "random, 80% to learn from"
+    given = ask((x[:40], y[:40]), model=po.Model(po.nn.mlp(())), test=(x[40:60], y[40:60]))
+    np.testing.assert_array_equal(given.folds[0].x_test, x[40:60])
+    assert (given.data["rows"], given.data["train_rows"], given.data["test_rows"]) == (60, 40, 20)
+    assert given.splits.kind == "given" and not given.splits.share_rows and arrays.splits.share_rows
+    with pytest.raises(DataError, match="the same shape"):
+        ask((x, y), model=po.Model(po.nn.mlp(())), test=(x[:, :1], y))
+
+
+def test_a_data_set_with_test_rows_of_its_own_is_tested_on_them(monkeypatch):
+    rng = np.random.default_rng(0)
+    images = rng.uniform(size=(30, 4, 4, 1)).astype(np.float32)
+    known = po.data.Dataset("known", "classes", images, np.arange(30) % 3, "", class_names=("a", "b", "c"), num_test=6)
+    monkeypatch.setattr(sets, "load", lambda name: known)
+    problem = ask("known", seeds=2)
+    for fold in problem.folds:
+        np.testing.assert_array_equal(fold.test_rows, np.arange(24, 30))
+        np.testing.assert_array_equal(fold.x_test, images[24:])
+    assert problem.setting["split"] == "given test rows"
 
 
 def test_moments_and_medians_come_from_training_rows_alone(frame):
@@ -143,7 +198,7 @@ def test_the_command_it_ends_with_fits_that_very_method(method, frame):
     made = plan(frame, "price", methods=[method], prior=po.priors.Normal(0.5), temperature=0.5, kind="regression",
                 group="town", ignore=["year"], reference=None, seeds=1, baselines=False)  # fmt: skip
     ((problem, (entry,)),) = made.problems
-    said = shlex.split(problem.next_commands(entry.method, entry.settings)["fit"])
+    said = shlex.split(commands(problem, entry.method, entry.settings)["fit"])
     given = {name: [said[i + 1] for i, word in enumerate(said) if word == name] for name in said if name[:2] == "--"}
     assert build_method(given["--method"][0], given.get("--set", [])) == method
     assert (given["--kind"], given["--ignore"]) == (["regression"], ["year", "town"])
@@ -153,4 +208,4 @@ def test_the_command_it_ends_with_fits_that_very_method(method, frame):
 
 def test_what_the_command_line_cannot_say_it_does_not_say(frame):
     wide = plan(frame, "price", methods=MAP, prior=po.priors.FanIn(scale=2.0), reference=None, seeds=1).problems[0][0]
-    assert wide.next_commands(MAP["map"], {}) == {}
+    assert commands(wide, MAP["map"], {}) == {}

@@ -57,7 +57,9 @@ def test_idx_sets_are_unit_images_and_parts_join_train_first(cache_folder):
     np.testing.assert_allclose(test.x[..., 0] * 255, IMAGES[:2], rtol=1e-6)
     assert test.x.dtype == np.float32
     assert (test.x.shape, test.y.dtype) == ((2, 28, 28, 1), np.int32)
-    np.testing.assert_array_equal(load("fashion-mnist").y, [*LABELS, *LABELS[:2]])
+    whole = load("fashion-mnist")
+    np.testing.assert_array_equal(whole.y, [*LABELS, *LABELS[:2]])
+    assert (whole.num_test, test.num_test, load("iris").num_test) == (2, 0, 0)
 
 
 def test_cifar_says_when_some_of_its_files_are_missing(cache_folder):

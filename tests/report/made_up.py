@@ -8,6 +8,9 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import norm
 
+from posteria.comparison.judge import columns as known_columns
+from posteria.comparison.judge import verdicts
+from posteria.comparison.run import records
 from posteria.comparison.tell import results
 
 LABELS = {  # name: (label, role, spread as a share of the right one, growth off the data, seconds)
@@ -75,7 +78,7 @@ def _problem(path: Path, kind: str, finished: int, failed: str | None, converged
         }
         if status == "done":
             arrays = (_numbers if kind == "regression" else _classes)(row, number)
-            results.write_picture(path, name, row, arrays)
+            records.write_picture(path, name, row, arrays)
             made["scores"] = _scores(kind, row, arrays, columns, converged, number)
         rows.append(made)
     _versus_best(rows, columns)
@@ -146,7 +149,7 @@ def _problem(path: Path, kind: str, finished: int, failed: str | None, converged
 
 
 def _columns(kind: str) -> list[dict]:
-    column = results.column
+    column = known_columns.column
     truth, cost = "truth", "cost"
     after = [
         column("gradients", "gradients", cost, "Gradient evaluations of the log density, all seeds.", digits=0),
@@ -208,7 +211,7 @@ def _numbers(row: str, number: int) -> dict[str, np.ndarray]:
     phases = random.uniform(0, 6, (20, 1))
     wiggles = np.sin(6 * grid + phases) + np.sin(13 * grid + 2 * phases)
     draws = curve_mean + growth * (0.03 + 0.8 * _off_data(grid)) * wiggles * random.standard_normal((20, 1))
-    z = norm.ppf(0.5 + np.array(results.LEVELS) / 2)[:, None]
+    z = norm.ppf(0.5 + np.array(known_columns.LEVELS) / 2)[:, None]
     arrays = {
         "y": y,
         "mean": mean,
@@ -305,7 +308,7 @@ def _scores(kind: str, row: str, arrays: dict, columns: list[dict], converged: b
             made[key] = {"value": None, "se": None, "by_seed": [], "text": "not judged"}
         else:
             jitter = [0.0] * 3 if column["digits"] == 0 else list(0.02 * abs(value) * random.standard_normal(3))
-            made[key] = results.score([value + one for one in jitter])
+            made[key] = verdicts.score([value + one for one in jitter])
     return made
 
 

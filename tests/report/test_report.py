@@ -6,6 +6,8 @@ import re
 import numpy as np
 import pytest
 
+from posteria.comparison.judge import columns, verdicts
+from posteria.comparison.run import records
 from posteria.comparison.tell import results
 from posteria.errors import StoreError
 from posteria.report import page as written_page
@@ -168,7 +170,7 @@ def test_only_what_changed_is_drawn_again(tmp_path):
     found = results.read(tmp_path)
     arrays = results.read_picture(tmp_path, "gap", "laplace")
     arrays["pit"] = np.linspace(0, 1, 300) ** 2
-    results.write_picture(tmp_path, "gap", "laplace", arrays)
+    records.write_picture(tmp_path, "gap", "laplace", arrays)
     results.write(tmp_path, found)
     text = write(tmp_path).read_text(encoding="utf-8")
     drawn = written_page._drawn.cache_info().misses - before
@@ -186,12 +188,12 @@ def test_a_new_column_and_a_new_figure_need_no_change_of_the_page(tmp_path, monk
     made_up.folder(tmp_path, finished=3)
     found = results.read(tmp_path)
     found["problems"][0]["columns"].append(
-        results.column("evidence", "log evidence", "quality", "Of the model.", better="higher")
+        columns.column("evidence", "log evidence", "quality", "Of the model.", better="higher")
     )
-    found["problems"][0]["rows"][1]["scores"]["evidence"] = results.score([-3.25])
+    found["problems"][0]["rows"][1]["scores"]["evidence"] = verdicts.score([-3.25])
     results.write(tmp_path, found)
     arrays = results.read_picture(tmp_path, "gap", "map") | {"sparsity": np.eye(3)}
-    results.write_picture(tmp_path, "gap", "map", arrays)
+    records.write_picture(tmp_path, "gap", "map", arrays)
 
     def draw(axes, row, problem):
         axes.imshow(row.arrays["sparsity"])

@@ -60,7 +60,7 @@ def compare(
     quiet: Quiet = False,
 ) -> None:
     """Fit many methods, grade each against HMC, and write a report; without DATA, a tour."""
-    from posteria.comparison.ask.asking import plan
+    from posteria.comparison.api import plan
     from posteria.comparison.tell.score_tables import WIDTH
     from posteria.comparison.tour import tour
     from posteria.engine.layout import use_cores

@@ -1,22 +1,120 @@
-"""`compare` fits, then grades; `grade` grades what is fitted."""
+"""`compare` fits, then grades; `grade` grades what is fitted; `plan` says what will be done before it is.
+
+Here the five rooms are put in a row: what is asked and who enters make a `Plan`; its run fills a ledger, with grades
+from the judge; a `Comparison` tells of it.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from posteria.comparison.ask import row_splits
-from posteria.comparison.ask.question import Fold, Problem, describe, extremes, fold_of_arrays, kind_of
-from posteria.comparison.enter.entries import Entry, as_entries
-from posteria.comparison.run.fitting import costs_of, grade_into
+from posteria.comparison.ask.asking import SEEDS, ask, num_features
+from posteria.comparison.ask.question import Fold, Problem, describe, kind_of
+from posteria.comparison.enter.entries import REFERENCE, Entry, as_entries
+from posteria.comparison.judge.grades import grade_row
+from posteria.comparison.run.fitting import Settings, costs_of, milliseconds
 from posteria.comparison.run.records import Record
-from posteria.comparison.run.runner import Comparison, Settings, run
-from posteria.data.arrays import check_x, num_rows, rows
-from posteria.errors import DataError, SettingError
+from posteria.comparison.run.runner import Key, Ledger, run
+from posteria.comparison.tell import results, score_tables, sentences
+from posteria.data.arrays import check_same_length, check_x, rows
+from posteria.data.splits import last_rows
+from posteria.errors import SettingError
 from posteria.methods import registry
 from posteria.models.model import Model
-from posteria.models.target import Target
+
+MINUTES = 10.0  # for the reference
+
+
+class Comparison:
+    """What was found: `results` (see `posteria.comparison.tell.results`), pictures, and a table of it.
+
+    `posteriors[problem][row]` is a list over the seeds; a row that an earlier, interrupted comparison had finished is
+    not in it: `po.load` reads it from the folder that its `runs` name.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self.problems = ledger.problems
+        self.records = ledger.records
+        self.posteriors = ledger.posteriors
+        self.pictures = ledger.pictures
+
+    @property
+    def results(self) -> dict:
+        return results.results_of(self._ledger)
+
+    @property
+    def just_done(self) -> Key | None:
+        """A row on a split, while its end is told."""
+        return self._ledger.just_done
+
+    def table(self, width: int = score_tables.WIDTH) -> str:
+        """The table as text, one part a problem; columns that do not fit beside each other stand below."""
+        return score_tables.as_text(self.results, width)
+
+    def __repr__(self) -> str:
+        found = self.results
+        said = [answer["text"] for part in found["problems"] for answer in part["answers"].values()]
+        return "\n".join([score_tables.as_text(found), *said])
+
+    def _repr_html_(self) -> str:
+        return score_tables.as_html(self.results)
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """`text` says what was understood; `run` does it."""
+
+    problems: list[tuple[Problem, list[Entry]]]
+    text: str
+    budget: float | None = None
+    tune: bool = False
+    minutes: float | None = MINUTES
+
+    def run(
+        self,
+        out: str | Path | None = None,
+        *,
+        if_exists: str = "resume",
+        progress: bool = False,
+        command: str = "",
+        on_update: Callable[[Comparison], None] = lambda comparison: None,
+    ) -> Comparison:
+        """Fit and grade; `on_update(comparison)` is called after every row."""
+        folder = None if out is None else Path(out)
+        settings = Settings(folder, if_exists, self.minutes, self.budget, self.tune, progress, command)
+        ledger = Ledger(self.problems, settings)
+        comparison = Comparison(ledger)
+
+        def tell() -> None:
+            if folder is not None:
+                results.write_all(folder, comparison.results)
+            on_update(comparison)
+
+        run(ledger, grade_row, tell)
+        return comparison
+
+
+def plan(
+    data: Any,
+    target: str | None = None,
+    *,
+    methods: Iterable | Mapping | None = None,
+    baselines: bool = True,
+    reference: Any = REFERENCE,
+    budget: float | None = None,
+    tune: bool = False,
+    minutes: float | None = MINUTES,
+    **asked: Any,
+) -> Plan:
+    """A comparison on `data`, as `ask` reads it with what else is `asked`; methods and all else are as in `compare`."""
+    problem = ask(data, target, **asked)
+    entries = as_entries(methods, baselines, reference)
+    text = sentences.plan(problem, entries, Settings(minutes=minutes, budget=budget))
+    return Plan([(problem, entries)], text, budget, tune, minutes)
 
 
 def compare(
@@ -24,14 +122,14 @@ def compare(
     data: tuple[Any, Any],
     methods: Iterable | Mapping | None = None,
     *,
-    reference: Any = "nuts",
-    seeds: int | list[int] = 5,
+    reference: Any = REFERENCE,
+    seeds: int | list[int] = SEEDS,
     test: tuple[Any, Any] | None = None,
     out_of_distribution: Mapping[str, Any] | None = None,
     baselines: bool = True,
     budget: float | None = None,
     tune: bool = False,
-    minutes: float | None = 10.0,
+    minutes: float | None = MINUTES,
     out: str | Path | None = None,
     if_exists: str = "resume",
     progress: bool = False,
@@ -47,38 +145,21 @@ def compare(
     tries a few settings on validation rows first, charged to the method. `minutes` cap the reference. With `out`, the
     fits and results are written there as they come, and an interrupted comparison continues.
     """
-    x, y = data
-    target = Target(model, (x, y))  # refuses what cannot be fitted, and says why
-    x, y = check_x(x), np.asarray(target.data[1])  # type: ignore[index]
-    kind = kind_of(model)
-    numbers = row_splits.seeds_of(seeds)
-    foreign = {key: check_x(value, key) for key, value in (out_of_distribution or {}).items()}
-    if test is None:
-        parts, how = row_splits.of_rows(num_rows(x), "random", numbers)
-        folds = tuple(fold_of_arrays(seed, x, y, part, foreign) for seed, part in zip(numbers, parts))
-    else:
-        x_test = check_x(test[0], "test x")
-        y_test = model.likelihood.check(test[1], target.num_outputs or 1)
-        far = {} if foreign else extremes(x, x_test)
-        folds = tuple(Fold(seed, (x, y), y, x_test, y_test, far=far, out=foreign) for seed in numbers)
-        how = "given test rows"
-    entries = as_entries(methods, baselines, reference)
-    num_classes = (target.num_outputs or 0) if kind == "classes" else 0
-    num_classes = max(num_classes, 2) if kind == "classes" else 0  # one output is two classes
-    facts = describe(
-        name,
-        kind,
-        folds,
-        num_rows_all=num_rows(x),
-        columns=_num_features(x),
-        class_names=tuple(map(str, range(num_classes))),
+    planned = plan(
+        data,
+        model=model,
+        methods=methods,
+        baselines=baselines,
+        reference=reference,
+        budget=budget,
+        tune=tune,
+        minutes=minutes,
+        seeds=seeds,
+        test=test,
+        out_of_distribution=out_of_distribution,
+        name=name,
     )
-    setting = describe_setting(model, how, numbers, budget, tune, entries, minutes)
-    problem = Problem(name, name, model, folds, facts, setting)
-    settings = Settings(
-        None if out is None else Path(out), if_exists, minutes, budget, tune, progress, "po.compare(...)", on_update
-    )
-    return run([(problem, entries)], settings)
+    return planned.run(out, if_exists=if_exists, progress=progress, command="po.compare(...)", on_update=on_update)
 
 
 def grade(
@@ -93,70 +174,32 @@ def grade(
         raise SettingError("no posteriors", "a dict of them by name", 'po.grade({"hmc": posterior}, data=(x, y))')
     if reference is not None and reference not in posteriors:
         raise SettingError(f"reference is {reference!r}", f"one of {list(posteriors)}")
-    first = next(iter(posteriors.values()))
-    model, kind = first.model, kind_of(first.model)
-    x = check_x(data[0])
-    y = np.asarray(data[1]) if scale is not None else model.likelihood.check(data[1], first.target.num_outputs or 1)
-    if num_rows(x) != len(y):
-        raise DataError(f"x has {num_rows(x)} rows, y has {len(y)}", "the same number")
-    nothing = (rows(x, slice(0, 0)), y[:0])
-    fold = Fold(0, nothing, y[:0], x, y, scale)
+    problem = _given_rows(next(iter(posteriors.values())), data, scale)
+    (fold,) = problem.folds
     entries = [
         Entry(name, name, "reference" if name == reference else "method", _method_of(posterior))
         for name, posterior in posteriors.items()
     ]
-    num_classes = max(first.target.num_outputs or 2, 2) if kind == "classes" else 0
-    names = tuple(map(str, range(num_classes)))
-    facts = describe("given", kind, (fold,), num_rows_all=len(y), columns=_num_features(x), class_names=names)
-    setting = describe_setting(model, "given rows", [0], None, False, entries, None)
-    problem = Problem("given", "Posteriors as given", model, (fold,), facts, setting)
-    comparison = Comparison([(problem, entries)], Settings(command="po.grade(...)"))
+    ledger = Ledger([(problem, entries)], Settings(command="po.grade(...)"))
     for entry, posterior in zip(entries, posteriors.values()):
-        record = Record("done")
-        grade_into(comparison, problem, fold, entry, posterior, record, costs_of(posterior))
-        comparison.records["given", entry.name, 0] = record
-        comparison.posteriors["given"][entry.name] = [posterior]
-    comparison.is_complete = True
-    return comparison
+        record = Record("done", scores=costs_of(posterior) | {"ms_row": milliseconds(posterior, fold, problem.kind)})
+        ledger.add(problem, fold, entry, posterior, record, grade_row(problem, fold, entry, posterior))
+    ledger.is_complete = True
+    return Comparison(ledger)
 
 
-def describe_setting(
-    model: Model,
-    split: str,
-    seeds: list[int],
-    budget: float | None,
-    tune: bool,
-    entries: list[Entry],
-    minutes: float | None,
-) -> dict:
-    """The `setting` part of results.json."""
-    reference = next((entry.label for entry in entries if entry.role == "reference"), None)
-    return {
-        "network": describe_network(model),
-        "likelihood": repr(model.likelihood),
-        "prior": repr(model.prior),
-        "temperature": model.temperature,
-        "split": split,
-        "seeds": seeds,
-        "budget": budget,
-        "tune": tune,
-        "reference": reference,
-        "minutes": minutes,
-    }
-
-
-def describe_network(model: Model) -> str:
-    spec = model.network.spec
-    if spec is None:
-        return "your own network"
-    settings = ", ".join(f"{key}={value}" for key, value in spec["settings"].items() if value is not None)
-    return f"{spec['name']}({settings})"
-
-
-def _num_features(x: Any) -> int:
-    import jax
-
-    return sum(int(np.prod(leaf.shape[1:])) for leaf in jax.tree.leaves(x))
+def _given_rows(posterior: Any, data: tuple[Any, Any], scale: Any) -> Problem:
+    """Rows to be graded on alone, for the model of a posterior."""
+    model, num_outputs = posterior.model, posterior.target.num_outputs
+    x = check_x(data[0])
+    y = np.asarray(data[1]) if scale is not None else model.likelihood.check(data[1], num_outputs or 1)
+    check_same_length(x, y)
+    fold = Fold(0, (rows(x, slice(0, 0)), y[:0]), y[:0], x, y, scale)
+    kind = kind_of(model)
+    names = tuple(map(str, range(max(num_outputs or 2, 2)))) if kind == "classes" else ()
+    facts = describe("given", kind, (fold,), num_rows_all=len(y), columns=num_features(x), class_names=names)
+    splits = last_rows(len(y), len(y), [0])._replace(about="given rows")
+    return Problem("given", "Posteriors as given", model, (fold,), splits, facts)
 
 
 def _method_of(posterior: Any) -> Any:

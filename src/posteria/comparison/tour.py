@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from posteria import nn
-from posteria.comparison.api import describe_setting
-from posteria.comparison.ask.asking import Plan, estimate, plan
+from posteria.comparison.api import Plan, plan
 from posteria.comparison.ask.question import Curve, Fold, Problem, describe
-from posteria.comparison.enter.entries import Entry, as_entries
+from posteria.comparison.enter.entries import Entry, as_entries, expected_seconds
 from posteria.data.preparation import Preparation
+from posteria.data.splits import last_rows
 from posteria.methods.chains.hmc import HMC
 from posteria.methods.chains.nuts import NUTS
 from posteria.models import priors
@@ -35,9 +35,9 @@ SEED = 0
 def tour(methods: Any = None, reference: Any = None, minutes: float | None = 2.0) -> Plan:
     """The three problems, ready to run; a reference of its own for each unless one is given."""
     names = {"extrapolation": "Away from the data", "gap": "Between two clusters"}
-    problems = [_regression(name, title, methods, reference, minutes) for name, title in names.items()]
-    problems.append(_digits(methods, reference, minutes))
-    seconds = sum(estimate(problem, entries, None) for problem, entries in problems)
+    problems = [_regression(name, title, methods, reference) for name, title in names.items()]
+    problems.append(_digits(methods, reference))
+    seconds = sum(expected_seconds(problem, entries, None) for problem, entries in problems)
     num_methods = sum(entry.role != "baseline" for entry in problems[0][1])
     text = (
         "A tour: two regressions of one input (100 rows) and handwritten digits (1,797 rows, 64 columns, 10 classes); "
@@ -56,9 +56,7 @@ def observed(x: np.ndarray, generator: np.random.Generator) -> np.ndarray:
     return true_function(x + NOISE * generator.normal(size=x.shape))
 
 
-def _regression(
-    name: str, title: str, methods: Any, reference: Any, minutes: float | None
-) -> tuple[Problem, list[Entry]]:
+def _regression(name: str, title: str, methods: Any, reference: Any) -> tuple[Problem, list[Entry]]:
     generator = np.random.default_rng(SEED)
     parts = CLUSTERS if name == "gap" else (SIDE,)
     x = np.sort(np.concatenate([generator.uniform(*part, NUM_TRAIN // len(parts)) for part in parts]))
@@ -80,14 +78,12 @@ def _regression(
     model = Model(nn.mlp((10, 10)), prior=priors.FanIn(scale=2.0))
     entries = as_entries(methods, False, reference or NUTS(num_draws=120, num_warmup=200))
     facts = describe(name, "regression", (fold,), num_rows_all=NUM_TRAIN + NUM_TEST, columns=1, target="")
-    setting = describe_setting(model, "given test rows", [SEED], None, False, entries, minutes)
-    curve = Curve(x_test, inputs, x)
-    return Problem(name, title, model, (fold,), facts, setting, curve), entries
+    splits = last_rows(NUM_TRAIN + NUM_TEST, NUM_TEST, [SEED])
+    return Problem(name, title, model, (fold,), splits, facts, Curve(x_test, inputs, x)), entries
 
 
-def _digits(methods: Any, reference: Any, minutes: float | None) -> tuple[Problem, list[Entry]]:
+def _digits(methods: Any, reference: Any) -> tuple[Problem, list[Entry]]:
     """A hidden layer of 20 units, so that HMC converges in half a minute."""
-    made = plan("digits", network="mlp:20", methods=methods, reference=reference or HMC(num_draws=150), seeds=1,
-                minutes=minutes, baselines=False)  # fmt: skip
+    made = plan("digits", network="mlp:20", methods=methods, reference=reference or HMC(num_draws=150), baselines=False)
     ((problem, entries),) = made.problems
     return replace(problem, title="Handwritten digits"), entries

@@ -56,6 +56,14 @@ def rows(x: Data, indices: Any) -> Data:
     return jax.tree.map(lambda leaf: leaf[indices], x)
 
 
+def joined(x: Data, other: Data) -> Data:
+    """The rows of both, one below the other, on the host."""
+    shapes = [jax.tree.map(lambda leaf: leaf.shape[1:], each) for each in (x, other)]
+    if shapes[0] != shapes[1]:
+        raise DataError(f"rows of {shapes[1]} beside rows of {shapes[0]}", "the same shape", "check how they were made")
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves), x, other)
+
+
 def is_frame(x: Any) -> bool:
     """A pandas frame, told without importing pandas."""
     return hasattr(x, "columns") and hasattr(x, "iloc")

@@ -9,13 +9,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from posteria.data import cache
+from posteria.data import cache, foreign
 from posteria.data.formats import read_cifar, read_idx, read_matrix, read_npz
 from posteria.errors import DataError
 
 PARTS = ("train", "test")
 CIFAR_BATCHES = 5
 DIGITS = tuple("0123456789")
+MOST_FOREIGN = 1000  # rows of data from elsewhere
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,6 +31,7 @@ class Dataset:
     description: str  # what it is, and whom to cite
     feature_names: tuple[str, ...] = ()
     class_names: tuple[str, ...] = ()
+    num_test: int = 0  # of its last rows, which are its standard test rows; 0: it has none
 
 
 class Listing(NamedTuple):
@@ -71,7 +73,8 @@ def load(name: str, part: str | None = None) -> Dataset:
         pieces.append(_read_part(name, entry, each))
     x, y = (np.concatenate(arrays) for arrays in zip(*pieces))
     features = tuple(f"x{i}" for i in range(x.shape[1])) if entry.kind == "regression" else ()
-    return Dataset(name, entry.kind, x, y, entry.description, features, entry.class_names)
+    num_test = len(pieces[-1][1]) if part is None and tuple(entry.files) == PARTS else 0
+    return Dataset(name, entry.kind, x, y, entry.description, features, entry.class_names, num_test)
 
 
 def names() -> list[Listing]:
@@ -85,6 +88,17 @@ def names() -> list[Listing]:
         where = str(cache.folder() / Path(next(iter(entry.files.values()))[0]).parent)
         listings.append(Listing(name, entry.kind, where, whole, tuple(part for part in present if part)))
     return listings
+
+
+def foreign_to(name: str, x: np.ndarray) -> dict[str, np.ndarray]:
+    """Inputs unlike those of the data set `name`, of which `x` are some: by name, none where it has no partner."""
+    return _FOREIGN[name](x) if name in _FOREIGN else {}
+
+
+def _test_rows_of(*partners: str) -> dict[str, np.ndarray]:
+    """Of those data sets that are here."""
+    present = {each.name for each in names() if each.present or "test" in each.parts}
+    return {name: load(name, "test").x[:MOST_FOREIGN] for name in partners if name in present}
 
 
 def _refuse_part(name: str, part: str | None, has_parts: bool) -> None:
@@ -230,6 +244,10 @@ _SKLEARN = {
     "digits": ("classes", "load_digits"),
     "iris": ("classes", "load_iris"),
     "wine-recognition": ("classes", "load_wine"),
+}
+_FOREIGN: dict[str, Callable[[np.ndarray], dict[str, np.ndarray]]] = {
+    "digits": lambda x: {made.__name__: made(x[:MOST_FOREIGN]) for made in (foreign.scrambled, foreign.shifted)},
+    "mnist": lambda x: _test_rows_of("fashion-mnist", "kmnist", "notmnist"),
 }
 _DIGITS_MAX = 16.0  # brightest pixel of scikit-learn's digits
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from posteria.data import sets
+from posteria.data import arrays, sets
 from posteria.data.arrays import check_same_length, is_frame, num_rows
 from posteria.data.csv_file import read_frame
 from posteria.data.formats import read_npz
@@ -33,6 +33,7 @@ class Source:
     x: Any = None  # without a frame
     y: Any = None
     is_named: bool = False  # a data set that is known here, not a file that happens to be called like it
+    num_test: int = 0  # of the last rows, which someone has chosen to test on; 0: no one has
 
     @property
     def num_rows(self) -> int:
@@ -46,12 +47,34 @@ class Source:
             preparation = Preparation.from_table(self.frame.iloc[rows], self.target, self.kind)
         return preparation, self.part(preparation, rows)
 
-    def part(self, preparation: Preparation, rows: Any = slice(None)) -> tuple[Any, np.ndarray]:
-        """Other rows, prepared in the same way."""
+    def part(self, preparation: Preparation | None, rows: Any = slice(None)) -> tuple[Any, np.ndarray]:
+        """Other rows, prepared in the same way; arrays also as they are."""
+        if preparation is None:
+            return arrays.rows(self.x, rows), self.y[rows]
         if self.frame is None:
             return preparation.inputs(self.x[rows]), preparation.targets(self.y[rows])
         frame = self.frame.iloc[rows]
         return preparation.inputs(frame), preparation.targets(frame[self.target])
+
+    def own_targets(self, rows: Any) -> np.ndarray:
+        """Numbers in their own units."""
+        values = self.y[rows] if self.frame is None else self.frame[self.target].iloc[rows]
+        return np.asarray(values, np.float64)
+
+    def foreign(self, rows: Any) -> dict[str, np.ndarray]:
+        """Inputs unlike these rows, by name, where the data set has such partners."""
+        return sets.foreign_to(self.name, self.x[rows]) if self.is_named else {}
+
+    def with_test(self, other: "Source") -> "Source":
+        """The rows of another behind these, to test on."""
+        if self.frame is None or other.frame is None:
+            x = arrays.joined(self.x, other.x)
+            return replace(self, x=x, y=np.concatenate([self.y, other.y]), num_test=other.num_rows)
+        import pandas as pd
+
+        frame = pd.concat([self.frame, other.frame], ignore_index=True)
+        names = from_frame(frame, self.target, self.kind).class_names
+        return replace(self, frame=frame, class_names=names, num_test=other.num_rows)
 
 
 def read_source(text: str, target: str | None = None, kind: str | None = None, ignore: Sequence[str] = ()) -> Source:
@@ -72,7 +95,17 @@ def read_source(text: str, target: str | None = None, kind: str | None = None, i
     if target is not None:
         raise SettingError(f"--target {target} for {text!r}", "a target only for a CSV", "leave it out, or name a file")
     dataset = sets.load(text)
-    return Source(text, dataset.kind, "", dataset.class_names, None, dataset.x, dataset.y, is_named=True)
+    return Source(
+        text,
+        dataset.kind,
+        "",
+        dataset.class_names,
+        None,
+        dataset.x,
+        dataset.y,
+        is_named=True,
+        num_test=dataset.num_test,
+    )
 
 
 def source_of_frame(

@@ -1,4 +1,6 @@
-"""Rows for training and for testing."""
+"""Rows for training and for testing: at random, the UCI benchmark's, by groups, by time, or the last ones."""
+
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import numpy as np
@@ -6,10 +8,27 @@ import numpy as np
 from posteria.errors import DataError, SettingError
 from posteria.random import as_key
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 Split = tuple[np.ndarray, np.ndarray]  # (train, test): row numbers
 
 UCI_SEED = 1
 UCI_TRAIN_FRACTION = 0.9
+TEST_SHARE = 0.2  # of rows, groups or time that a comparison holds out
+
+
+class Splits(NamedTuple):
+    """One split a seed."""
+
+    kind: str  # "random", "uci", "group", "time" or "given"
+    parts: list[Split]
+    about: str  # "random, 80 % to learn from"
+
+    @property
+    def share_rows(self) -> bool:
+        """Drawn again from the same rows, so that they are not independent."""
+        return self.kind in ("random", "uci", "group")
 
 
 def train_test(num_data: int, key: int | jax.Array, test: float = 0.1) -> Split:
@@ -33,3 +52,56 @@ def uci_splits(num_data: int, num_splits: int = 20) -> list[Split]:
     num_train = round(UCI_TRAIN_FRACTION * num_data)
     permutations = [generator.choice(range(num_data), num_data, replace=False) for _ in range(num_splits)]
     return [(permutation[:num_train], permutation[num_train:]) for permutation in permutations]
+
+
+def of_rows(num_data: int, kind: str, seeds: list[int]) -> Splits:
+    """By their number alone: "random", or the "uci" benchmark's."""
+    if kind == "uci":
+        parts = uci_splits(num_data, max(seeds) + 1)
+        return Splits(kind, [parts[seed] for seed in seeds], "uci splits, 90 % to learn from")
+    if kind != "random":
+        raise SettingError(f"splits is {kind!r}", "one of ('random', 'uci')", "or split by group or by time")
+    parts = [train_test(num_data, seed, TEST_SHARE) for seed in seeds]
+    return Splits(kind, parts, f"random, {1 - TEST_SHARE:.0%} to learn from")
+
+
+def last_rows(num_data: int, num_test: int, seeds: list[int]) -> Splits:
+    """The last rows are the test rows that someone has chosen, the same for every seed."""
+    rows = np.arange(num_data)
+    return Splits("given", [(rows[:-num_test], rows[-num_test:])] * len(seeds), "given test rows")
+
+
+def by_group(frame: "pd.DataFrame", column: str, seeds: list[int]) -> Splits:
+    """Whole groups are held out, so that no group is on both sides."""
+    groups, numbers = np.unique(_column(frame, column).astype(str), return_inverse=True)
+    if len(groups) < 2:
+        raise DataError(f"column {column!r} has one group", "at least two", "split at random")
+    found = []
+    for seed in seeds:
+        _, held_out = train_test(len(groups), seed, TEST_SHARE)
+        is_test = np.isin(numbers, held_out)
+        found.append((np.flatnonzero(~is_test), np.flatnonzero(is_test)))
+    return Splits("group", found, f"group by {column}, {1 - TEST_SHARE:.0%} of {len(groups)} groups to learn from")
+
+
+def by_time(frame: "pd.DataFrame", column: str, seeds: list[int]) -> Splits:
+    """The latest rows are held out, the same for every seed."""
+    import pandas as pd
+
+    values = _column(frame, column)
+    if values.dtype.kind not in "biufmM":
+        values = pd.to_datetime(values, errors="coerce")
+        if values.isna().any():
+            raise DataError(f"column {column!r} holds neither numbers nor dates", "times", "write them as 2024-01-31")
+    order = np.argsort(values.to_numpy(), kind="stable")
+    num_test = min(max(round(TEST_SHARE * len(order)), 1), len(order) - 1)
+    split = (order[:-num_test], order[-num_test:])
+    return Splits("time", [split] * len(seeds), f"time by {column}, the first {1 - TEST_SHARE:.0%} to learn from")
+
+
+def _column(frame: "pd.DataFrame", column: str) -> Any:
+    if column not in frame.columns:
+        raise DataError(f"no column {column!r}", f"one of {list(map(str, frame.columns))}")
+    if frame[column].isna().any():
+        raise DataError(f"column {column!r} has missing values", "a value in every row")
+    return frame[column]

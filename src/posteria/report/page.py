@@ -6,7 +6,6 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from posteria.comparison.tell import answers as comparison_words
 from posteria.comparison.tell import results
 from posteria.errors import StoreError
 from posteria.plots import theme
@@ -48,7 +47,7 @@ def _shown(one: Problem, facts: list[tuple[str, str]]) -> dict[str, Any]:
     sections = [shown for section in SECTIONS if (shown := _section(section, one))]
     answers = one.facts["answers"]
     looked_at = one.row(answers["best"]["row"]) if answers else None
-    recommended = one.row(comparison_words.recommended(one.facts))
+    recommended = one.row(results.recommended(one.facts["rows"]))
     reference = one.facts["reference"] or {"verdict": "", "converged": None}
     return {
         "id": one.facts["name"],

@@ -1,14 +1,13 @@
 """What is compared on: a model, and data split into rows to learn from and rows to be graded on, once a seed."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from posteria.comparison.tell.spelling import no_commands
-from posteria.data.arrays import num_rows, rows
+from posteria.data.arrays import num_rows
 from posteria.data.preparation import Preparation
+from posteria.data.splits import Splits
 from posteria.data.standardise import Standardiser
 from posteria.models.model import Model
 from posteria.posteriors.store import fingerprint
@@ -58,11 +57,11 @@ class Problem:
     title: str
     model: Model
     folds: tuple[Fold, ...]
+    splits: Splits
     data: dict  # of results.json
-    setting: dict  # likewise
     curve: Curve | None = None
-    next_commands: Callable[..., dict] = no_commands
     source: dict = field(default_factory=dict)  # JSON that travels with every run: how the command line reads the data
+    options: dict[str, str] | None = None  # of `posteria fit`, for this model; None where it has no words for it
 
     @property
     def kind(self) -> str:
@@ -72,42 +71,21 @@ class Problem:
     def num_classes(self) -> int:
         return len(self.data["class_names"])
 
+    @property
+    def setting(self) -> dict:
+        """Of results.json: the model and the splits."""
+        return {
+            "network": _spelled(self.model),
+            "likelihood": repr(self.model.likelihood),
+            "prior": repr(self.model.prior),
+            "temperature": self.model.temperature,
+            "split": self.splits.about,
+            "seeds": [fold.seed for fold in self.folds],
+        }
+
 
 def kind_of(model: Model) -> str:
     return "classes" if hasattr(model.likelihood, "probs") else "regression"
-
-
-def extremes(x_train: Any, x_test: Any) -> dict[str, np.ndarray]:
-    """The mask of the test rows that are furthest out, by the mean square of features in the training rows' stds.
-
-    They stand in for data from elsewhere where a table has none: a good posterior is less sure of them.
-    """
-    if not (isinstance(x_train, np.ndarray) and x_train.ndim == 2 and x_train.dtype.kind == "f"):
-        return {}
-    count = round(EXTREME_SHARE * len(x_test))
-    if count < LEAST_EXTREMES:
-        return {}
-    distance = (Standardiser.fit(x_train).apply(x_test).astype(np.float64) ** 2).mean(1)
-    mask = np.zeros(len(x_test), bool)
-    mask[np.argsort(-distance, kind="stable")[:count]] = True
-    return {"extremes": mask}
-
-
-def fold_of_arrays(
-    seed: int, x: Any, y: np.ndarray, split: tuple[np.ndarray, np.ndarray], out: dict[str, Any] | None = None
-) -> Fold:
-    """Arrays as they are: the model sees the data's own units."""
-    train, test = split
-    x_train, x_test, y_train, y_test = rows(x, train), rows(x, test), y[train], y[test]
-    return Fold(
-        seed,
-        (x_train, y_train),
-        y_train,
-        x_test,
-        y_test,
-        far=extremes(x_train, x_test) if not out else {},
-        out=out or {},
-    )
 
 
 def describe(
@@ -134,3 +112,28 @@ def describe(
         "fingerprint": folds[0].fingerprint,
         "notes": [],
     } | more
+
+
+def extremes(x_train: Any, x_test: Any) -> dict[str, np.ndarray]:
+    """The mask of the test rows that are furthest out, by the mean square of features in the training rows' stds.
+
+    They stand in for data from elsewhere where a table has none: a good posterior is less sure of them.
+    """
+    if not (isinstance(x_train, np.ndarray) and x_train.ndim == 2 and x_train.dtype.kind == "f"):
+        return {}
+    count = round(EXTREME_SHARE * len(x_test))
+    if count < LEAST_EXTREMES:
+        return {}
+    distance = (Standardiser.fit(x_train).apply(x_test).astype(np.float64) ** 2).mean(1)
+    mask = np.zeros(len(x_test), bool)
+    mask[np.argsort(-distance, kind="stable")[:count]] = True
+    return {"extremes": mask}
+
+
+def _spelled(model: Model) -> str:
+    """The network, as a reader would write it."""
+    spec = model.network.spec
+    if spec is None:
+        return "your own network"
+    settings = ", ".join(f"{key}={value}" for key, value in spec["settings"].items() if value is not None)
+    return f"{spec['name']}({settings})"

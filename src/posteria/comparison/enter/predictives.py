@@ -1,6 +1,7 @@
 """Predictions that did not come from a posterior, with the surface of a `Predictive`: given as quantiles or as class
 probabilities, by a baseline or from a file."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from posteria.metrics import quantile_levels
 
 LEAST_SLOPE = 1e-3  # of a std by normal score: quantiles that meet or cross would make a density infinite
 MOMENT_LEVELS = 400
+SAMPLE_LEVELS = 100  # quantiles that stand for samples
 
 
 class QuantilePredictive:
@@ -90,3 +92,29 @@ class ProbsPredictive:
     def log_prob(self, y: Any) -> np.ndarray:
         with np.errstate(divide="ignore"):  # a class held impossible scores -inf
             return np.log(self.probs[np.arange(len(self.probs)), np.asarray(y)])
+
+
+@dataclass(frozen=True)
+class GivenPredictions:
+    """Of the test rows of one split, made elsewhere; it has no others, whatever it is asked."""
+
+    predictive: Any
+    num_rows: int
+
+    def predict(self, x: Any) -> Any:
+        return self.predictive
+
+
+def given_predictions(arrays: dict[str, np.ndarray], kind: str) -> GivenPredictions:
+    """Of `probs` (n, class), `quantiles` (level, n) at `quantile_levels`, or `samples` (draw, n), in the data's order
+    and units."""
+    if kind == "classes":
+        if "probs" not in arrays:
+            raise DataError(f"the reference holds {sorted(arrays)}", "probs (n, class)")
+        return GivenPredictions(ProbsPredictive(arrays["probs"]), len(arrays["probs"]))
+    if "quantiles" not in arrays and "samples" not in arrays:
+        raise DataError(f"the reference holds {sorted(arrays)}", "quantiles (level, n) or samples (draw, n)")
+    levels = quantile_levels(len(arrays["quantiles"]) if "quantiles" in arrays else SAMPLE_LEVELS)
+    values = arrays["quantiles"] if "quantiles" in arrays else np.quantile(arrays["samples"], levels, axis=0)
+    values = values.reshape(len(levels), -1)
+    return GivenPredictions(QuantilePredictive(levels, values), values.shape[1])

@@ -1,12 +1,17 @@
 """Grades: one row's predictions on one split as numbers, and how far they are from the reference's."""
 
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from posteria import metrics
-from posteria.comparison.ask.question import Fold
-from posteria.comparison.tell.results import LEVELS, column
+from posteria.comparison.ask.question import Fold, Problem
+from posteria.comparison.enter.entries import Entry
+from posteria.comparison.judge import pictures
+from posteria.comparison.judge.columns import LEVELS
+from posteria.comparison.judge.convergence import convergence_of
+from posteria.comparison.run.records import Grades
 from posteria.errors import SettingError
 from posteria.metrics import quantile_levels
 
@@ -14,20 +19,24 @@ NUM_LEVELS = 100  # quantiles that stand for a predictive distribution
 _BOUNDS = np.array([side for level in LEVELS for side in ((1 - level) / 2, (1 + level) / 2)])
 
 
-class Graded(NamedTuple):
-    scores: dict[str, float]
-    summary: np.ndarray  # quantiles (level, n, target), or probabilities (n, class): what distances need
-    picture: dict[str, np.ndarray]
+def grade_row(problem: Problem, fold: Fold, entry: Entry, predictor: Any) -> Grades:
+    """A posterior, a baseline or given predictions on one split, in the data's own units."""
+    predictive = fold.predict(predictor, fold.x_test)
+    if entry.arrays is not None:  # made elsewhere, of the test rows alone
+        return replace(grade(predictive, fold.y_test, problem.kind), convergence={"converged": True})
+    outside = {name: fold.predict(predictor, x) for name, x in fold.out.items()}
+    found = grade(predictive, fold.y_test, problem.kind, fold.far, outside)
+    found.scores.update(evidence(predictor))
+    if entry.role == "reference":
+        limit = ceiling(predictor, fold, problem.kind)
+        found = replace(found, convergence=convergence_of(predictor, fold), ceiling=limit)
+    if fold is not problem.folds[0]:
+        return replace(found, picture={})
+    picture = found.picture | pictures.of_posterior(predictor, fold, problem.curve)
+    return replace(found, picture=picture | ({} if fold.test_rows is None else {"row": fold.test_rows}))
 
 
-def grade_posterior(posterior: Any, fold: Fold, kind: str) -> Graded:
-    """Quality on the held-out rows, in the data's own units."""
-    predictive = fold.predict(posterior, fold.x_test)
-    outside = {name: fold.predict(posterior, x) for name, x in fold.out.items()}
-    return grade(predictive, fold.y_test, kind, fold.far, outside)
-
-
-def grade(predictive: Any, y: np.ndarray, kind: str, far: dict | None = None, outside: dict | None = None) -> Graded:
+def grade(predictive: Any, y: np.ndarray, kind: str, far: dict | None = None, outside: dict | None = None) -> Grades:
     """The scores of a prediction. `far` are masks of test rows, `outside` predictions of other data: both foreign."""
     graded = _grade_classes(predictive, y) if kind == "classes" else _grade_regression(predictive, y)
     foreignness = _foreignness(predictive, kind)
@@ -46,16 +55,17 @@ def _foreignness(predictive: Any, kind: str) -> np.ndarray:
     return np.asarray(predictive.entropy if kind == "classes" else predictive.std.sum(-1), np.float64)
 
 
-def _grade_regression(predictive: Any, y: np.ndarray) -> Graded:
+def _grade_regression(predictive: Any, y: np.ndarray) -> Grades:
     y = np.asarray(y, np.float64)
     y = y[:, None] if y.ndim == 1 else y  # (n, target)
     table = np.asarray(predictive.quantile_table(np.concatenate([quantile_levels(NUM_LEVELS), _BOUNDS])), np.float64)
     quantiles, bounds = table[:NUM_LEVELS], table[NUM_LEVELS:]
     lower, upper = bounds[::2], bounds[1::2]
     mean = np.asarray(predictive.mean, np.float64)
+    log_prob = np.asarray(predictive.log_prob(y), np.float64)
     scores = {
         "rmse": metrics.rmse(mean, y),
-        "nll": metrics.negative_log_likelihood(predictive.log_prob(y)),
+        "nll": metrics.negative_log_likelihood(log_prob),
         "crps": metrics.crps_from_quantiles(quantiles, y),
     }
     for number, level in enumerate(LEVELS):
@@ -71,14 +81,15 @@ def _grade_regression(predictive: Any, y: np.ndarray) -> Graded:
         "lower": lower[..., 0],
         "upper": upper[..., 0],
     }
-    return Graded(scores, quantiles, picture)
+    return Grades(scores, {"summary": quantiles, "row_scores": log_prob}, picture)
 
 
-def _grade_classes(predictive: Any, y: np.ndarray) -> Graded:
+def _grade_classes(predictive: Any, y: np.ndarray) -> Grades:
     probs = np.asarray(predictive.probs, np.float64)
+    log_prob = np.asarray(predictive.log_prob(y), np.float64)
     scores = {
         "accuracy": metrics.accuracy(probs, y),
-        "nll": metrics.negative_log_likelihood(predictive.log_prob(y)),
+        "nll": metrics.negative_log_likelihood(log_prob),
         "brier": metrics.brier(probs, y),
         "ece": metrics.ece(probs, y),
     }
@@ -88,7 +99,15 @@ def _grade_classes(predictive: Any, y: np.ndarray) -> Graded:
         "entropy": np.asarray(predictive.entropy),
         "mutual_information": np.asarray(getattr(predictive, "mutual_information", np.zeros(len(probs)))),
     }
-    return Graded(scores, probs, picture)
+    return Grades(scores, {"summary": probs, "row_scores": log_prob}, picture)
+
+
+def evidence(posterior: Any) -> dict[str, float]:
+    """log p(training data | model), of a posterior that approximates it."""
+    try:
+        return {"log_evidence": float(posterior.log_evidence())} if hasattr(posterior, "log_evidence") else {}
+    except SettingError:  # tempered, or a network it has none for
+        return {}
 
 
 # ---- the truth
@@ -138,93 +157,3 @@ def _summary(predictive: Any, kind: str) -> np.ndarray:
     if kind == "classes":
         return np.asarray(predictive.probs, np.float64)
     return np.asarray(predictive.quantile_table(quantile_levels(NUM_LEVELS)), np.float64)
-
-
-# ---- columns
-
-_FAR = "AUROC by {what}: can it tell {name} from data like the training rows? 0.5 is chance"
-
-
-def evidence(posterior: Any) -> dict[str, float]:
-    """log p(training data | model), of a posterior that approximates it."""
-    try:
-        return {"log_evidence": float(posterior.log_evidence())} if hasattr(posterior, "log_evidence") else {}
-    except SettingError:  # tempered, or a network it has none for
-        return {}
-
-
-def columns(
-    kind: str, foreign: list[str], has_reference: bool, unit: str = "", has_evidence: bool = False
-) -> list[dict]:
-    """What is in the table, in the order it is shown."""
-    found = []
-    if kind == "regression":
-        found += [
-            column("rmse", "RMSE", "quality", "root mean squared error of the predictive mean", unit=unit),
-            column("nll", "NLL", "quality", "negative log predictive density, nats a row"),
-            column("crps", "CRPS", "quality", "continuous ranked probability score", unit=unit),
-        ]
-        for level in LEVELS:
-            percent = round(100 * level)
-            about = f"share of rows inside the central {percent} % interval"
-            found.append(
-                column(
-                    f"coverage_{percent}", f"in {percent} %", "quality", about, better="near", goal=level,
-                    minor=level != 0.9,
-                )
-            )  # fmt: skip
-            about = f"mean width of the {percent} % interval: at equal coverage, narrower is better"
-            found.append(
-                column(
-                    f"width_{percent}",
-                    f"width {percent} %",
-                    "quality",
-                    about,
-                    unit=unit,
-                    better="neither",
-                    minor=level != 0.9,
-                )
-            )
-    else:
-        found += [
-            column("accuracy", "accuracy", "quality", "share of rows whose likeliest class is right", better="higher"),
-            column("nll", "NLL", "quality", "negative log predictive probability, nats a row"),
-            column("brier", "Brier", "quality", "squared distance from the truth, summed over classes"),
-            column("ece", "ECE", "quality", "expected calibration error, 15 bins"),
-        ]
-    what = "entropy" if kind == "classes" else "predictive std"
-    for name in foreign:
-        about = _FAR.format(what=what, name=name.replace("-", " "))
-        found.append(column(f"auroc_{name}", f"OOD {name}", "quality", about, better="higher"))
-    if has_reference and kind == "classes":
-        about = "share of rows with the reference's likeliest class"
-        found.append(column("agreement", "agreement", "truth", about, better="higher"))
-        found.append(
-            column("tv", "TV", "truth", "total variation distance to the reference's class probabilities", digits=4)
-        )
-    elif has_reference:
-        about = "Wasserstein-1 distance to the reference's predictive distribution"
-        found.append(column("w1", "W1", "truth", about, unit=unit))
-    if has_evidence:
-        about = "log p(training data | model) by the method's own approximation: larger for a better model, in nats"
-        found.append(column("log_evidence", "log evidence", "quality", about, better="neither", digits=1, minor=True))
-    return [*found, *COSTS]
-
-
-COSTS = [
-    column(
-        "gradients", "gradients", "cost", "gradient evaluations, tuning included (of batches, if in batches)", digits=0
-    ),
-    column("seconds", "seconds", "cost", "wall-clock time of the fit, with tuning and compiling", unit="s", digits=1),
-    column(
-        "megabytes",
-        "stored MB",
-        "cost",
-        "size of the stored posterior, not of memory in use",
-        unit="MB",
-        digits=2,
-        minor=True,
-    ),
-    column("draws", "draws", "cost", "draws of the weights that are kept", digits=0),
-    column("ms_row", "ms a row", "cost", "milliseconds to predict one row", unit="ms", digits=2),
-]

@@ -8,12 +8,11 @@ from scipy.special import logsumexp
 
 from posteria import diagnostics
 from posteria.comparison.ask.question import Curve, Fold
+from posteria.comparison.judge.convergence import FEW_ROWS, diagnose, weight_rhat
 from posteria.data.arrays import num_rows, rows
 
 CURVE_DRAWS = 20
 CURVE_LEVEL = 0.9
-FEW_ROWS = 256  # test rows from which convergence, and quality against the number of draws, are read
-MOST_WEIGHTS = 2000  # whose R-hat is shown
 KEY = 0
 
 
@@ -76,14 +75,3 @@ def chains(posterior: Any, fold: Fold) -> dict[str, np.ndarray]:
     if "log_density" in stored.info:
         arrays["trace"] = np.asarray(stored.info["log_density"])
     return arrays
-
-
-def diagnose(posterior: Any, fold: Fold) -> Any:
-    """Convergence of the functions at a few test rows."""
-    return posterior.diagnose(rows(fold.x_test, slice(0, FEW_ROWS)))
-
-
-def weight_rhat(posterior: Any) -> np.ndarray:
-    """Of weights evenly spread over all."""
-    flat = posterior.stored.flat
-    return diagnostics.rhat(flat[..., :: -(-flat.shape[-1] // MOST_WEIGHTS)])

@@ -1,6 +1,13 @@
-"""One row on one split: what was found, and how it is written down so that no finished row is fitted again."""
+"""One row on one split: what was found, and how it is written down so that no finished row is fitted again.
+
+results.json, results.csv, results.tex    all rows, as they are told
+rows/<problem>/<row>-<seed>.json, .npz    records
+runs/<problem>/<row>-<seed>/              posteriors
+pictures/<problem>/<row>.npz              arrays behind pictures, of the first seed
+"""
 
 import hashlib
+import io
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +23,20 @@ from posteria.models.target import Target
 from posteria.posteriors import store
 from posteria.posteriors.saving import model_to_json
 
+RESULTS = "results.json"
+PARTS = ("runs", "rows", "pictures")
+
+
+@dataclass(frozen=True)
+class Grades:
+    """What a judge found of one row on one split."""
+
+    scores: dict[str, float]
+    arrays: dict[str, np.ndarray]  # kept with the record: what it is compared with others by
+    picture: dict[str, np.ndarray] = field(default_factory=dict)
+    convergence: dict | None = None  # of a reference
+    ceiling: dict[str, float] = field(default_factory=dict)  # likewise
+
 
 @dataclass
 class Record:
@@ -30,15 +51,11 @@ class Record:
     settings: dict | None = None  # of the method as it was fitted: to the budget, tuned
     minutes: float | None = None  # that a reference had, where time ran out
     identity: str = ""
-    summary: np.ndarray | None = None  # beside it, as .npy
+    arrays: dict[str, np.ndarray] = field(default_factory=dict)  # beside it, as .npz
 
 
 def run_path(problem: Problem, entry: Entry, fold: Fold) -> str:
     return f"runs/{problem.name}/{entry.name}-{fold.seed}"
-
-
-def row_path(out: Path, problem: Problem, fold: Fold, entry: Entry, suffix: str) -> Path:
-    return out / "rows" / problem.name / f"{entry.name}-{fold.seed}{suffix}"
 
 
 def run_status(folder: Path | None) -> str:
@@ -61,7 +78,7 @@ def identity_of(problem: Problem, fold: Fold, entry: Entry, budget: float | None
 
 
 def read(out: Path | None, problem: Problem, fold: Fold, entry: Entry, identity: str) -> Record | None:
-    if out is None or not (path := row_path(out, problem, fold, entry, ".json")).is_file():
+    if out is None or not (path := _row_path(out, problem, fold, entry, ".json")).is_file():
         return None
     content = store.read_json(path)
     if content["identity"] != identity:
@@ -70,18 +87,42 @@ def read(out: Path | None, problem: Problem, fold: Fold, entry: Entry, identity:
             "the comparison that the folder began with",
             'choose another folder, or if_exists="replace" (--replace)',
         )
-    summary = store.read_arrays(row_path(out, problem, fold, entry, ".npz"))["summary"]
     content["scores"] = {key: np.inf if value == "inf" else value for key, value in content["scores"].items()}
-    return Record(**content, summary=summary)
+    return Record(**content, arrays=store.read_arrays(_row_path(out, problem, fold, entry, ".npz")))
 
 
-def write(out: Path | None, problem: Problem, fold: Fold, entry: Entry, record: Record) -> None:
+def write(out: Path | None, problem: Problem, fold: Fold, entry: Entry, record: Record, picture: dict) -> None:
     """Arrays first, then the file that makes them count."""
-    if out is None or record.summary is None:
+    if out is None:
         return
-    store.write_arrays(row_path(out, problem, fold, entry, ".npz"), {"summary": record.summary})
-    content = {name: value for name, value in vars(record).items() if name != "summary"}
+    if picture:
+        write_picture(out, problem.name, entry.name, picture)
+    store.write_arrays(_row_path(out, problem, fold, entry, ".npz"), record.arrays)
+    content = {name: value for name, value in vars(record).items() if name != "arrays"}
     content["scores"] = {
         key: "inf" if isinstance(value, float) and np.isinf(value) else value for key, value in record.scores.items()
     }
-    store.write_json(row_path(out, problem, fold, entry, ".json"), content)
+    store.write_json(_row_path(out, problem, fold, entry, ".json"), content)
+
+
+def _row_path(out: Path, problem: Problem, fold: Fold, entry: Entry, suffix: str) -> Path:
+    return out / "rows" / problem.name / f"{entry.name}-{fold.seed}{suffix}"
+
+
+def write_picture(folder: Path, problem: str, row: str, arrays: dict[str, np.ndarray]) -> None:
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
+    store.write_bytes(picture_path(folder, problem, row), buffer.getvalue())
+
+
+def read_picture(folder: str | Path, problem: str, row: str) -> dict[str, np.ndarray] | None:
+    """The arrays behind a row's pictures; None where there are none."""
+    path = picture_path(Path(folder), problem, row)
+    if not path.is_file():
+        return None
+    with np.load(path, allow_pickle=False) as file:
+        return {name: file[name] for name in file.files}
+
+
+def picture_path(folder: Path, problem: str, row: str) -> Path:
+    return folder / "pictures" / problem / f"{row}.npz"

@@ -42,16 +42,23 @@ Beside it, for pictures, `pictures/<problem>/<row>.npz`, of the first seed and i
     chains      function_rhat, weight_rhat: one value a function value or weight; trace: (chain, draw) log densities
 """
 
-import math
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from posteria import __version__
+from posteria.comparison.ask.question import Problem
+from posteria.comparison.enter.entries import Entry
+from posteria.comparison.judge.columns import LEVELS
+from posteria.comparison.judge.verdicts import judged, recommended
+from posteria.comparison.run.records import RESULTS, picture_path, read_picture, run_path
+from posteria.comparison.run.runner import Ledger
+from posteria.comparison.tell import score_tables, sentences, spelling
 from posteria.posteriors import store
+from posteria.posteriors.saving import versions
 
-LEVELS = (0.5, 0.8, 0.9, 0.95)  # of the intervals that are graded
-FILE = "results.json"
+__all__ = ["FILE", "LEVELS", "picture_path", "read", "read_picture", "recommended", "results_of", "write", "write_all"]
+
+FILE = RESULTS
 
 
 def read(folder: str | Path) -> dict:
@@ -60,68 +67,87 @@ def read(folder: str | Path) -> dict:
     return store.read_json(path / FILE if path.suffix != ".json" else path)
 
 
-def write(folder: Path, results: dict) -> None:
+def write(folder: Path, found: dict) -> None:
     """Atomically: a reader sees the old results or the new ones."""
-    store.write_json(folder / FILE, results)
+    store.write_json(folder / FILE, found)
 
 
-def write_picture(folder: Path, problem: str, row: str, arrays: dict[str, np.ndarray]) -> None:
-    import io
-
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
-    store.write_bytes(picture_path(folder, problem, row), buffer.getvalue())
-
-
-def read_picture(folder: str | Path, problem: str, row: str) -> dict[str, np.ndarray] | None:
-    """The arrays behind a row's pictures; None where there are none."""
-    path = picture_path(Path(folder), problem, row)
-    if not path.is_file():
-        return None
-    with np.load(path, allow_pickle=False) as file:
-        return {name: file[name] for name in file.files}
+def write_all(folder: Path, found: dict) -> None:
+    """As JSON, CSV and LaTeX."""
+    write(folder, found)
+    store.write_bytes(folder / "results.csv", score_tables.as_csv(found).encode())
+    store.write_bytes(folder / "results.tex", score_tables.as_latex(found).encode())
 
 
-def picture_path(folder: Path, problem: str, row: str) -> Path:
-    return folder / "pictures" / problem / f"{row}.npz"
-
-
-def column(
-    key: str,
-    title: str,
-    group: str,
-    about: str,
-    *,
-    better: str = "lower",
-    unit: str = "",
-    goal: float | None = None,
-    digits: int = 3,
-    minor: bool = False,
-) -> dict:
+def results_of(ledger: Ledger) -> dict:
+    """Everything as results.json has it."""
     return {
-        "key": key,
-        "title": title,
-        "unit": unit,
-        "better": better,
-        "goal": goal,
-        "group": group,
-        "digits": digits,
-        "about": about,
-        "minor": minor,
+        "posteria": __version__,
+        "status": "complete" if ledger.is_complete else "running",
+        "command": ledger.settings.command,
+        "created": ledger.created,
+        "versions": versions(),
+        "problems": [_problem(ledger, problem, entries) for problem, entries in ledger.problems],
     }
 
 
-def score(by_seed: list[float | None], text: str = "") -> dict[str, Any]:
-    """Mean and standard error over the seeds that have a value."""
-    values = np.array([value for value in by_seed if value is not None], np.float64)
-    finite = bool(len(values)) and bool(np.isfinite(values).all())
-    value = float(values.mean()) if finite else None
-    se = float(values.std(ddof=1) / math.sqrt(len(values))) if finite and len(values) > 1 else None
-    if len(values) and not finite:
-        text = text or "inf"
-    content: dict[str, Any] = {
-        "value": value,
-        "se": se,
-        "by_seed": [v if v is None or math.isfinite(v) else None for v in by_seed],
+def _problem(ledger: Ledger, problem: Problem, entries: list[Entry]) -> dict:
+    numbers = judged(ledger, problem, entries)
+    found = {
+        "name": problem.name,
+        "title": problem.title,
+        "data": problem.data,
+        "setting": problem.setting | _rules(ledger, entries),
+        "columns": numbers["columns"],
+        "rows": [_row(ledger, problem, *pair) for pair in zip(entries, numbers["rows"])],
+        "reference": numbers["reference"],
     }
-    return content | ({"text": text} if text else {})
+    found["answers"] = sentences.answers(found)
+    found["next"] = _next(found, problem, entries)
+    return found
+
+
+def _rules(ledger: Ledger, entries: list[Entry]) -> dict:
+    """The part of `setting` that is the entries'."""
+    return {
+        "budget": ledger.settings.budget,
+        "tune": ledger.settings.tune,
+        "reference": next((entry.label for entry in entries if entry.role == "reference"), None),
+        "minutes": ledger.settings.minutes,
+    }
+
+
+def _row(ledger: Ledger, problem: Problem, entry: Entry, numbers: dict[str, Any]) -> dict:
+    records = ledger.records_of(problem, entry)
+    status, reason = ledger.status_of(problem, entry)
+    is_kept = ledger.settings.out is not None and entry.method is not None
+    fitted = [record.settings for record in records if record is not None and record.settings is not None]
+    return {
+        "name": entry.name,
+        "label": entry.label,
+        "role": entry.role,
+        "fidelity": entry.fidelity,
+        "status": status,
+        "reason": reason,
+        "labels": entry.labels,
+        "about": entry.about,
+        "settings": fitted[0] if fitted else entry.settings,
+        "scores": numbers["scores"],
+        "versus_best": numbers["versus_best"],
+        "runs": [
+            run_path(problem, entry, fold)
+            for fold, record in zip(problem.folds, records)
+            if is_kept and record and record.status != "failed"
+        ],
+    }
+
+
+def _next(found: dict, problem: Problem, entries: list[Entry]) -> dict:
+    """The commands that fit and use the recommended method as it was fitted here."""
+    name = recommended(found["rows"])
+    row = next((row for row in found["rows"] if row["name"] == name), None)
+    entry = next((entry for entry in entries if entry.name == name), None)
+    if row is None or entry is None:
+        return {}
+    minutes = found["setting"]["minutes"] if row["status"] == "cut short" else None
+    return spelling.commands(problem, entry.method, row["settings"], minutes)

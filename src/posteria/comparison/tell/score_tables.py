@@ -2,11 +2,7 @@
 
 import csv
 import io
-from pathlib import Path
 from typing import Any
-
-from posteria.comparison.tell import results
-from posteria.posteriors import store
 
 WIDTH = 160  # characters, where there is no terminal to ask
 GAP = 3  # between columns
@@ -167,9 +163,3 @@ def as_html(found: dict) -> str:
             f"<table><caption>{escape(problem['title'])}</caption><tr><th></th>{head}</tr>{body}</table>{answers}"
         )
     return "".join(parts)
-
-
-def write_all(out: Path, found: dict) -> None:
-    results.write(out, found)
-    store.write_bytes(out / "results.csv", as_csv(found).encode())
-    store.write_bytes(out / "results.tex", as_latex(found).encode())

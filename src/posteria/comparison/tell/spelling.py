@@ -1,49 +1,38 @@
 """The command lines that fit the recommended method and use it: what was compared, spelled for `posteria fit`."""
 
-from collections.abc import Callable
 from shlex import quote
 from typing import Any
 
+from posteria.comparison.ask.question import Problem
 from posteria.errors import SettingError
 from posteria.methods import registry
-from posteria.models.priors import Normal
-
-Commands = Callable[..., dict]  # (method, settings it was fitted with, minutes it had) -> {"fit": ..., "predict": ...}
 
 
-def no_commands(method: Any, settings: dict, minutes: float | None = None) -> dict:
-    """For what the command line cannot say."""
-    return {}
-
-
-def commands(source: dict, prior: Any, temperature: float) -> Commands:
-    """For data and a network as they were named; a prior only if it is one std for all weights."""
-    if not (prior is None or (isinstance(prior, Normal) and isinstance(prior.std, int | float))):
-        return no_commands
-
-    def spelled(method: Any, settings: dict, minutes: float | None = None) -> dict:
-        try:
-            changed = _changes(method, settings)
-        except SettingError:
-            return {}
-        name = _name(method)
-        folder = f"runs/{name.rpartition(':')[2]}"
-        parts = ["posteria fit", quote(source["data"])]
-        parts += [f"--target {quote(source['target'])}"] if source["target"] else []
-        parts += [f"--kind {source['kind']}"] if source["kind"] else []
-        parts += [f"--ignore {quote(column)}" for column in source["ignore"]]
-        parts += [f"--method {name} --network {quote(source['network'])}"]
-        parts += [f"--prior-std {prior.std:g}"] if prior is not None else []
-        parts += [f"--temperature {temperature:g}"] if temperature != 1.0 else []
-        parts += ["--seed 0", *(f"--set {quote(change)}" for change in changed), f"--out {quote(folder)}"]
-        parts += [f"--minutes {minutes:g}"] if minutes else []
-        rows = "new.csv" if source["target"] else "new.npz"
-        return {
-            "fit": " ".join(parts),
-            "predict": f"posteria predict {quote(folder)} {rows} --interval 0.9 -o predictions.csv",
-        }
-
-    return spelled
+def commands(problem: Problem, method: Any, settings: dict, minutes: float | None = None) -> dict:
+    """{"fit": ..., "predict": ...} for a method with the settings it was fitted with, and the minutes it had; empty for
+    what the command line cannot say."""
+    source = problem.source
+    if problem.options is None or not source:
+        return {}
+    try:
+        changed = _changes(method, settings)
+    except SettingError:
+        return {}
+    name = _name(method)
+    folder = f"runs/{name.rpartition(':')[2]}"
+    parts = ["posteria fit", quote(source["data"])]
+    parts += [f"--target {quote(source['target'])}"] if source["target"] else []
+    parts += [f"--kind {source['kind']}"] if source["kind"] else []
+    parts += [f"--ignore {quote(column)}" for column in source["ignore"]]
+    parts += [f"--method {name} --network {quote(source['network'])}"]
+    parts += [f"{option} {value}" for option, value in problem.options.items()]
+    parts += ["--seed 0", *(f"--set {quote(change)}" for change in changed), f"--out {quote(folder)}"]
+    parts += [f"--minutes {minutes:g}"] if minutes else []
+    rows = "new.csv" if source["target"] else "new.npz"
+    return {
+        "fit": " ".join(parts),
+        "predict": f"posteria predict {quote(folder)} {rows} --interval 0.9 -o predictions.csv",
+    }
 
 
 def _name(method: Any) -> str:

@@ -1,29 +1,59 @@
-"""The two answers in words, from the numbers alone: best on held-out data, and closest to the posterior."""
+"""What is said in words, from the numbers alone: the plan before anything is fitted, and the two answers after it, best
+on held-out data and closest to the posterior."""
+
+import math
 
 import numpy as np
 
-JUDGE = "nll"  # the proper score that both kinds of target share
-TRUTH = {"regression": ("w1", "Wasserstein-1 distance"), "classes": ("tv", "total variation")}
+from posteria.comparison.ask.question import Problem
+from posteria.comparison.enter.entries import Entry, expected_seconds
+from posteria.comparison.judge import verdicts
+from posteria.comparison.run.fitting import Settings
+
+TRUTH_NAMES = {"w1": "Wasserstein-1 distance", "tv": "total variation"}
+
+
+def plan(problem: Problem, entries: list[Entry], settings: Settings) -> str:
+    """What was understood of the user's data, and what will be done with it."""
+    data, about = problem.data, problem.setting
+    columns = f"{data['columns']} columns" + (f" ({data['categorical']} categorical)" if data["categorical"] else "")
+    what = "regression" if data["kind"] == "regression" else f"{len(data['class_names'])} classes"
+    split = about["split"].split(",")[0]
+    if "split" not in split and "rows" not in split:  # "random", "group by who"
+        split = split.replace(" by ", " split by ") if " by " in split else f"{split} split"
+    seeds = len(about["seeds"])
+    methods = [entry for entry in entries if entry.role == "method"]
+    baselines = [entry for entry in entries if entry.role == "baseline"]
+    reference = next((entry.label for entry in entries if entry.role == "reference"), None)
+    noise = ", noise inferred" if "infer" in about["likelihood"] else ""
+    doing = f"{len(methods)} method{'s' if len(methods) != 1 else ''}"
+    doing += f" and {len(baselines)} baselines" if baselines else ""
+    doing += f" on {seeds} splits" if seeds > 1 else ""
+    doing += f", {settings.budget:,.0f} gradients each" if settings.budget else ""
+    duration = _duration(expected_seconds(problem, entries, settings.budget))
+    text = f"{data['rows']:,} rows, {columns}, {what}; {split}{noise}; {doing}, about {duration}"
+    if reference:
+        text += f"; {reference}" + (f" capped at {settings.minutes:g} min (--minutes)" if settings.minutes else "")
+    return "\n".join([text, *(f"note: {note}" for note in data["notes"])])
+
+
+def _duration(seconds: float) -> str:
+    return f"{math.ceil(seconds / 60)} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def answers(problem: dict) -> dict:
+    """Of a problem of results.json that has its rows."""
     return {"best": _best(problem), "closest": _closest(problem)}
 
 
-def recommended(problem: dict) -> str | None:
-    """The best row that is a method (or the reference): the one whose commands are given."""
-    ranked = [row for row in _ranked(problem, JUDGE) if row["role"] != "baseline" and row["fidelity"]]
-    return ranked[0]["name"] if ranked else None
-
-
 def _best(problem: dict) -> dict:
-    ranked = _ranked(problem, JUDGE)
+    ranked, score = verdicts.best(problem["rows"]), verdicts.JUDGE
     if not ranked:
         return {"row": None, "text": "Best on held-out data: nothing is finished yet."}
     first = ranked[0]
-    text = f"Best on held-out data: {first['label']}, NLL {_value(first, JUDGE)}{_headline(problem, first)}"
+    text = f"Best on held-out data: {first['label']}, NLL {_value(first, score)}{_headline(problem, first)}"
     text += f"; {_cost(first)}."
-    close = [row for row in ranked[1:] if row["versus_best"].get(JUDGE, {}).get("indistinguishable")]
+    close = verdicts.ties(ranked, score)
     if len(problem["setting"]["seeds"]) < 2:
         text += " One split: differences have no standard error."
     elif close:
@@ -36,7 +66,7 @@ def _best(problem: dict) -> dict:
     if first["role"] == "reference" and len(ranked) > 1:
         others = [row for row in ranked if row["role"] == "method"]
         text += " It was cut short by the clock." if first["status"] == "cut short" else ""
-        text += f" Next: {others[0]['label']}, NLL {_value(others[0], JUDGE)}; {_cost(others[0])}." if others else ""
+        text += f" Next: {others[0]['label']}, NLL {_value(others[0], score)}; {_cost(others[0])}." if others else ""
     if first["role"] == "baseline":
         text += " No network is needed for that score on these data."
     return {"row": first["name"], "text": text}
@@ -44,16 +74,18 @@ def _best(problem: dict) -> dict:
 
 def _closest(problem: dict) -> dict:
     reference = problem["reference"]
-    key, name = TRUTH[problem["data"]["kind"]]
+    kind = problem["data"]["kind"]
+    key = verdicts.TRUTH[kind]
     if reference is None:
         return {"row": None, "text": "Closest to the posterior: not judged, since there is no reference."}
     if reference["status"] in ("waiting", "running"):
         return {"row": None, "text": "Closest to the posterior: not judged yet, the reference is still to come."}
-    ranked = [row for row in _ranked(problem, key) if row["role"] == "method"]
+    ranked = verdicts.closest(problem["rows"], kind)
     if not ranked:
         return {"row": None, "text": f"Closest to the posterior: not judged, since {_why_not(reference)}."}
     first = ranked[0]
-    text = f"Closest to the posterior: {first['label']}, {name} {_value(first, key)} to the reference; {_cost(first)}."
+    text = f"Closest to the posterior: {first['label']}, {TRUTH_NAMES[key]} {_value(first, key)} to the reference"
+    text += f"; {_cost(first)}."
     if key in reference["ceiling"]:
         text += (
             f" One chain of the reference is {_number(reference['ceiling'][key])} from its others: the limit of what"
@@ -61,7 +93,7 @@ def _closest(problem: dict) -> dict:
         text += " can be told."
     for label in first["labels"]:
         text += f" It has {label}."
-    close = [row["label"] for row in ranked[1:] if row["versus_best"].get(key, {}).get("indistinguishable")]
+    close = [row["label"] for row in verdicts.ties(ranked, key)]
     if close:
         text += f" Indistinguishable from it: {', '.join(close)}."
     return {"row": first["name"], "text": text}
@@ -76,12 +108,6 @@ def _why_not(reference: dict) -> str:
     if reference["status"] == "cut short":
         text += "; run again with more minutes (--minutes), it alone is fitted anew"
     return text
-
-
-def _ranked(problem: dict, key: str) -> list[dict]:
-    """Rows that have the score, best first; all scores used here are better when lower."""
-    rows = [row for row in problem["rows"] if row["scores"].get(key, {}).get("value") is not None]
-    return sorted((row for row in rows if row["status"] != "failed"), key=lambda row: row["scores"][key]["value"])
 
 
 def _headline(problem: dict, row: dict) -> str:
