@@ -12,11 +12,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from posteria import tree
+from posteria.data.arrays import Data
 from posteria.errors import NetworkError
-from posteria.tree import Params
+from posteria.tree import Json, Leaves, Params, Structure, Tree
 
 ROUNDING = 1e-4  # of the output's scale: what float32 may move one datum's output when its neighbours change
 PROBE_ROWS, PROBE_NUMBERS, PROBE_DIGITS = 8, 8, 5  # a fingerprint: rows of input, numbers kept, significant digits
+
+
+Apply = Callable[[Params, Data], jax.Array]  # (params, batch) -> outputs
+Builder = Callable[[jax.Array], Any]  # key -> a module
 
 
 @dataclass(frozen=True)
@@ -27,13 +32,13 @@ class Network:
     initialiser: `init` returns the trained weights whatever the key.
     """
 
-    init: Callable[[jax.Array, Any], Params]
-    apply: Callable[[Params, Any], jax.Array]
-    spec: dict | None = field(default=None, compare=False)
+    init: Callable[[jax.Array, Data], Params]
+    apply: Apply
+    spec: Json | None = field(default=None, compare=False)
     trained: bool = False
 
 
-def network(obj: Any) -> Network:
+def network(obj: object) -> Network:
     """A `Network` from what the user has.
 
     A Flax NNX or Equinox builder (`key -> module`), a trained NNX or Equinox module, a Linen module (trained if it is
@@ -52,7 +57,7 @@ def network(obj: Any) -> Network:
     raise NetworkError(f"got {_describe(obj)} as a network", _WANTED, "or write Network(init, apply) yourself")
 
 
-def as_batch_of_one(x: Any) -> Any:
+def as_batch_of_one(x: Data) -> Data:
     """The first datum, as a batch."""
     return jax.tree.map(lambda leaf: leaf[:1], x)
 
@@ -64,7 +69,7 @@ _WANTED = (
 )
 
 
-def _adapter_of(obj: Any) -> Callable | None:
+def _adapter_of(obj: object) -> Callable[..., Network] | None:
     adapters = {"flax.nnx": _from_nnx, "flax.linen": _from_linen, "equinox": _from_equinox}
     for name, adapter in adapters.items():
         if name in sys.modules and isinstance(obj, sys.modules[name].Module):
@@ -72,11 +77,11 @@ def _adapter_of(obj: Any) -> Callable | None:
     return None
 
 
-def _describe(obj: Any) -> str:
+def _describe(obj: object) -> str:
     return f"the class {obj.__name__}" if isinstance(obj, type) else f"an object of type {type(obj).__name__}"
 
 
-def _from_builder(build: Callable[[jax.Array], Any]) -> Network:
+def _from_builder(build: Builder) -> Network:
     """Built once with a fixed key, to see what it is; what is not a parameter is frozen as it came from that key."""
     try:
         module = build(jax.random.key(0))
@@ -96,10 +101,10 @@ def _from_builder(build: Callable[[jax.Array], Any]) -> Network:
     return adapter(module, build)
 
 
-def _from_nnx(module: Any, build: Callable | None = None) -> Network:
+def _from_nnx(module: Any, build: Builder | None = None) -> Network:
     from flax import nnx
 
-    def is_parameter(path: tuple, variable: Any) -> bool:
+    def is_parameter(path: tuple[object, ...], variable: object) -> bool:
         del path
         return isinstance(variable, nnx.Param) and _holds_inexact(variable)
 
@@ -108,33 +113,33 @@ def _from_nnx(module: Any, build: Callable | None = None) -> Network:
     graph, weights, frozen = _copied(nnx.split(module, is_parameter, ...))
     layout = Layout.of(weights)
 
-    def apply(params: Params, x: Any) -> jax.Array:
+    def apply(params: Params, x: Data) -> jax.Array:
         # copy: a layer that writes to its statistics writes to the copy, which is thrown away
         return nnx.merge(graph, layout.from_dict(params), frozen, copy=True)(x)
 
     if build is None:
         return _trained(layout.to_dict(weights), apply)
 
-    def init(key: jax.Array, x: Any = None) -> Params:
+    def init(key: jax.Array, x: Data = None) -> Params:
         del x
         return layout.to_dict(nnx.state(build(key), is_parameter))
 
     return Network(init, apply)
 
 
-def _from_equinox(module: Any, build: Callable | None = None) -> Network:
+def _from_equinox(module: Any, build: Builder | None = None) -> Network:
     import equinox as eqx
 
     weights, frozen = eqx.partition(eqx.nn.inference_mode(_copied(module)), eqx.is_inexact_array)
     layout = Layout.of(weights)
 
-    def apply(params: Params, x: Any) -> jax.Array:
+    def apply(params: Params, x: Data) -> jax.Array:
         return jax.vmap(eqx.combine(layout.from_dict(params), frozen))(x)  # an Equinox module maps one datum
 
     if build is None:
         return _trained(layout.to_dict(weights), apply)
 
-    def init(key: jax.Array, x: Any = None) -> Params:
+    def init(key: jax.Array, x: Data = None) -> Params:
         del x
         return layout.to_dict(eqx.filter(build(key), eqx.is_inexact_array))
 
@@ -144,11 +149,13 @@ def _from_equinox(module: Any, build: Callable | None = None) -> Network:
 def _from_linen(module: Any) -> Network:
     from flax.core import meta, unfreeze
 
-    def split(variables: Any) -> tuple[Params, dict]:
+    Frozen = dict[str, Tree]  # what is not a parameter
+
+    def split(variables: Tree) -> tuple[Params, Frozen]:
         variables = dict(meta.unbox(unfreeze(variables)))
         return variables.pop("params", {}), variables
 
-    def call(params: Params, frozen: dict, x: Any) -> jax.Array:
+    def call(params: Params, frozen: Frozen, x: Data) -> jax.Array:
         if not frozen:
             return module.apply({"params": params}, x)
         # mutable, and thrown away: a layer that updates its statistics is judged by its outputs, like in NNX
@@ -160,16 +167,16 @@ def _from_linen(module: Any) -> Network:
         _check_parameters(params)
         return _trained(params, lambda params, x: call(params, frozen, x))
 
-    def init(key: jax.Array, x: Any) -> Params:
+    def init(key: jax.Array, x: Data) -> Params:
         params, _ = split(module.init(key, x))
         _check_parameters(params)
         return params
 
     @lru_cache(maxsize=16)
-    def initial_state(treedef: Any, leaves: tuple) -> dict:
+    def initial_state(treedef: Structure, leaves: Leaves) -> Frozen:
         """What is not a parameter: a function of the datum's shape alone, the same in every process."""
 
-        def variables() -> Any:
+        def variables() -> Tree:
             zeros = treedef.unflatten(jnp.zeros(shape, dtype) for shape, dtype in leaves)
             return module.init(jax.random.key(0), zeros)
 
@@ -178,26 +185,26 @@ def _from_linen(module: Any) -> Network:
         with jax.ensure_compile_time_eval():  # values also when `apply` is being traced
             return split(variables())[1]
 
-    def apply(params: Params, x: Any) -> jax.Array:
+    def apply(params: Params, x: Data) -> jax.Array:
         return call(params, initial_state(*tree.signature(as_batch_of_one(x))), x)
 
     return Network(init, apply)
 
 
-def _trained(weights: Params, apply: Callable) -> Network:
-    def init(key: jax.Array, x: Any = None) -> Params:
+def _trained(weights: Params, apply: Apply) -> Network:
+    def init(key: jax.Array, x: Data = None) -> Params:
         del key, x
         return weights
 
     return Network(init, apply, trained=True)
 
 
-def _copied(module: Any) -> Any:
+def _copied(module: Tree) -> Tree:
     """Its own buffers, since the user's next training step may donate the present ones."""
     return jax.tree.map(lambda leaf: leaf.copy() if isinstance(leaf, jax.Array) else leaf, module)
 
 
-def _holds_inexact(variable: Any) -> bool:
+def _holds_inexact(variable: Tree) -> bool:
     return any(jnp.issubdtype(jnp.result_type(leaf), jnp.inexact) for leaf in jax.tree.leaves(variable))
 
 
@@ -205,17 +212,17 @@ def _holds_inexact(variable: Any) -> bool:
 class Layout:
     """The way between a framework's own tree of parameters and plain nested dicts with the same paths."""
 
-    treedef: Any
+    treedef: Structure
     paths: tuple[tuple[str, ...], ...]
 
     @classmethod
-    def of(cls, weights: Any) -> "Layout":
+    def of(cls, weights: Tree) -> "Layout":
         _check_parameters(weights)
         paths = tuple(_names(path) for path, _ in jax.tree_util.tree_leaves_with_path(weights))
         return cls(jax.tree.structure(weights), paths)
 
-    def to_dict(self, weights: Any) -> dict:
-        nested: dict = {}
+    def to_dict(self, weights: Tree) -> Params:
+        nested: Params = {}
         for names, leaf in zip(self.paths, jax.tree.leaves(weights), strict=True):
             folder = nested
             for name in names[:-1]:
@@ -223,8 +230,8 @@ class Layout:
             folder[names[-1]] = leaf
         return nested
 
-    def from_dict(self, nested: dict) -> Any:
-        def leaf(names: tuple[str, ...]) -> Any:
+    def from_dict(self, nested: Params) -> Tree:
+        def leaf(names: tuple[str, ...]) -> jax.Array:
             value = nested
             for name in names:
                 value = value[name]
@@ -233,7 +240,7 @@ class Layout:
         return self.treedef.unflatten(map(leaf, self.paths))
 
 
-def _check_parameters(weights: Any) -> None:
+def _check_parameters(weights: Tree) -> None:
     if not jax.tree.leaves(weights):
         raise NetworkError("the module has no floating-point parameters", "at least one", "check that it was built")
     for path, leaf in jax.tree_util.tree_leaves_with_path(weights):
@@ -245,7 +252,7 @@ def _check_parameters(weights: Any) -> None:
             )
 
 
-def _names(path: tuple) -> tuple[str, ...]:
+def _names(path: tuple[Any, ...]) -> tuple[str, ...]:
     """A path's keys as strings, without the `value` that NNX hangs below each variable."""
     if isinstance(path[0], jax.tree_util.DictKey) and path[-1] == jax.tree_util.GetAttrKey("value"):
         path = path[:-1]
@@ -255,7 +262,7 @@ def _names(path: tuple) -> tuple[str, ...]:
 # ---- what every network is held to
 
 
-def check_is_function_of_one_datum(network: Network, params: Params, x: Any) -> None:
+def check_is_function_of_one_datum(network: Network, params: Params, x: Data) -> None:
     """Refuse a network whose output for a datum depends on the rest of its batch: it has no likelihood a datum.
 
     The first datum is evaluated beside two very different ones, at weights near `params` but in general position
@@ -276,7 +283,7 @@ def check_is_function_of_one_datum(network: Network, params: Params, x: Any) -> 
         )
 
 
-def check_outputs(network: Network, params: Params, x: Any) -> int:
+def check_outputs(network: Network, params: Params, x: Data) -> int:
     """The number of outputs; refuses a network that does not give one row of floating-point outputs a datum."""
     rows = tree.length(x)
     shapes = jax.tree.map(lambda leaf: leaf.shape, x)
@@ -303,7 +310,7 @@ def check_outputs(network: Network, params: Params, x: Any) -> int:
     return outputs.shape[1] if outputs.ndim == 2 else 1
 
 
-def _beside_another(x: Any, size: float) -> np.ndarray:
+def _beside_another(x: Data, size: float) -> np.ndarray:
     """The first datum of x, and a strange one: large, of mixed signs; for integers the largest seen, or 0."""
     x = np.asarray(x)
     if jnp.issubdtype(x.dtype, jnp.floating):
@@ -316,7 +323,7 @@ def _beside_another(x: Any, size: float) -> np.ndarray:
 # ---- identity
 
 
-def fingerprint(network: Network, x: Any) -> list[float]:
+def fingerprint(network: Network, x: Data) -> list[float]:
     """Outputs at fixed pseudo-random weights and inputs: equal, to rounding, for equal functions of equal parameters.
 
     Of x, only shapes and dtypes are used.
@@ -329,7 +336,7 @@ def fingerprint(network: Network, x: Any) -> list[float]:
     return [float(f"{number:.{PROBE_DIGITS - 1}e}") for number in np.nan_to_num(kept)]
 
 
-def structure(params: Params) -> list[list]:
+def structure(params: Params) -> list[list[Any]]:
     """[path, shape, dtype] of each leaf, fit for JSON."""
     leaves = jax.tree.leaves(tree.structs(params))
     return [[path, list(leaf.shape), leaf.dtype.name] for path, leaf in zip(tree.paths(params), leaves)]
@@ -342,7 +349,7 @@ def _generic_params(structs: Params) -> Params:
     return jax.tree.unflatten(treedef, [np.asarray(number, s.dtype) for number, s in zip(scaled, leaves)])
 
 
-def _probe(x: Any, stream: int) -> jax.Array:
+def _probe(x: Data, stream: int) -> jax.Array:
     shape, dtype = (PROBE_ROWS, *x.shape[1:]), x.dtype
     if jnp.issubdtype(dtype, jnp.floating):
         return jnp.asarray(_numbers(shape, stream), dtype)

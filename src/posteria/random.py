@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from posteria.errors import SettingError
+from posteria.tree import Json
 
 
 def as_key(key: int | jax.Array) -> jax.Array:
@@ -16,16 +17,16 @@ def as_key(key: int | jax.Array) -> jax.Array:
         return jax.random.key(int(key))
     if not isinstance(key, jax.Array | np.ndarray):
         raise SettingError(f"key is {key!r}", "an int or a JAX key", "pass key=0")
-    if jax.dtypes.issubdtype(key.dtype, jax.dtypes.prng_key):
+    if jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
         return key
     return jax.random.wrap_key_data(key)
 
 
-def key_to_json(key: jax.Array) -> dict:
+def key_to_json(key: jax.Array) -> Json:
     return {"impl": str(jax.random.key_impl(key)), "data": np.asarray(jax.random.key_data(key)).tolist()}
 
 
-def key_from_json(stored: dict) -> jax.Array:
+def key_from_json(stored: Json) -> jax.Array:
     data: Any = np.asarray(stored["data"], np.uint32)
     return jax.random.wrap_key_data(data, impl=stored["impl"])
 

@@ -8,7 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-Params = Any  # a pytree of floating arrays
+Tree = Any  # a pytree: JAX has no type for one
+Params = Tree  # of floating arrays
+Structure = Any  # a PyTreeDef, which has no type either
+Leaves = tuple[tuple[tuple[int, ...], str], ...]  # shape and dtype of each
+Signature = tuple[Structure, Leaves]
+Json = dict[str, Any]  # what JSON can hold
 
 
 def paths(tree: Params) -> list[str]:
@@ -16,16 +21,16 @@ def paths(tree: Params) -> list[str]:
     return [path_string(path) for path, _ in jax.tree_util.tree_leaves_with_path(tree)]
 
 
-def path_string(path: tuple) -> str:
-    return jax.tree_util.keystr(path, simple=True, separator="/")
+def path_string(path: tuple[Any, ...]) -> str:
+    return str(jax.tree_util.keystr(path, simple=True, separator="/"))
 
 
-def structs(tree: Params) -> Params:
+def structs(tree: Tree) -> Tree:
     """The tree with each leaf replaced by its shape and dtype."""
     return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.result_type(leaf)), tree)
 
 
-def signature(tree: Params) -> tuple:
+def signature(tree: Tree) -> Signature:
     """Structure, shapes and dtypes as one hashable value."""
     leaves, treedef = jax.tree.flatten(structs(tree))
     return treedef, tuple((leaf.shape, leaf.dtype.name) for leaf in leaves)
@@ -60,16 +65,16 @@ def unraveller(tree: Params) -> Callable[[jax.Array], Params]:
     return unravel
 
 
-def stack(trees: list[Params]) -> Params:
+def stack(trees: list[Tree]) -> Tree:
     """Trees of one structure as one of NumPy's arrays with a new leading axis (JAX would compile every shape)."""
     return jax.tree.map(lambda *leaves: np.stack(leaves), *trees)
 
 
-def index(tree: Params, i: Any) -> Params:
+def index(tree: Tree, i: int | slice | tuple[int, ...] | np.ndarray | jax.Array) -> Tree:
     """Entry (or slice) `i` of every leaf's leading axis."""
     return jax.tree.map(lambda leaf: leaf[i], tree)
 
 
-def length(tree: Params) -> int:
+def length(tree: Tree) -> int:
     """Size of the leading axis."""
-    return jax.tree.leaves(tree)[0].shape[0]
+    return len(jax.tree.leaves(tree)[0])

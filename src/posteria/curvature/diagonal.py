@@ -1,14 +1,14 @@
 """The diagonal of the precision: a number a weight."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from posteria.curvature.jacobian import Factors, Weight
-from posteria.curvature.precision import Accumulated, Precision, as_array, pytree, weighted
+from posteria.curvature.precision import Accumulated, Precision, Sums, as_array, pytree, weighted
 
 
 @pytree
@@ -20,11 +20,11 @@ class Diagonal(Precision, Accumulated):
     structure = "diagonal"
 
     @staticmethod
-    def block(weights: Sequence[Weight], jacobian: Sequence[Factors], hessians: jax.Array, counts: jax.Array) -> Any:
+    def block(weights: Sequence[Weight], jacobian: Sequence[Factors], hessians: jax.Array, counts: jax.Array) -> Sums:
         return [squares(factors, hessians) for factors in jacobian]
 
     @classmethod
-    def finish(cls, weights: Sequence[Weight], sums: Any, prior: np.ndarray, num_data: int) -> "Diagonal":
+    def finish(cls, weights: Sequence[Weight], sums: Sums, prior: np.ndarray, num_data: int) -> "Diagonal":
         return cls(as_array(np.concatenate([part.reshape(-1) for part in sums]) + prior))
 
     def noise(self, key: jax.Array) -> jax.Array:
@@ -54,7 +54,7 @@ class Diagonal(Precision, Accumulated):
         return {"entries": np.asarray(self.entries)}
 
     @classmethod
-    def from_arrays(cls, arrays: dict[str, Any]) -> "Diagonal":
+    def from_arrays(cls, arrays: Mapping[str, ArrayLike]) -> "Diagonal":
         return cls(jnp.asarray(arrays["entries"]))
 
 

@@ -1,15 +1,15 @@
 """The whole precision matrix, for small networks: exact where the model is linear and Gaussian."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.linalg
+from jax.typing import ArrayLike
 
 from posteria.curvature.jacobian import Factors, Weight
-from posteria.curvature.precision import Accumulated, Precision, as_array, formed_jacobian, pytree
+from posteria.curvature.precision import Accumulated, Precision, Sums, as_array, formed_jacobian, pytree
 
 ROUNDING = 1e-6  # of float32
 
@@ -24,13 +24,13 @@ class Full(Precision, Accumulated):
     structure = "full"
 
     @staticmethod
-    def block(weights: Sequence[Weight], jacobian: Sequence[Factors], hessians: jax.Array, counts: jax.Array) -> Any:
+    def block(weights: Sequence[Weight], jacobian: Sequence[Factors], hessians: jax.Array, counts: jax.Array) -> Sums:
         formed = formed_jacobian(jacobian)
         left = jnp.einsum("nrs,nsp->nrp", hessians, formed)
         return left.reshape(-1, left.shape[-1]).T @ formed.reshape(-1, formed.shape[-1])
 
     @classmethod
-    def finish(cls, weights: Sequence[Weight], sums: Any, prior: np.ndarray, num_data: int) -> "Full":
+    def finish(cls, weights: Sequence[Weight], sums: Sums, prior: np.ndarray, num_data: int) -> "Full":
         unit = np.sqrt(prior)
         scaled = (sums + sums.T) / 2 / np.outer(unit, unit)
         scaled[np.diag_indices_from(scaled)] += 1.0
@@ -61,7 +61,7 @@ class Full(Precision, Accumulated):
         return {"factor": np.asarray(self.factor), "log_determinant": np.asarray(self.log_determinant)}
 
     @classmethod
-    def from_arrays(cls, arrays: dict[str, Any]) -> "Full":
+    def from_arrays(cls, arrays: Mapping[str, ArrayLike]) -> "Full":
         return cls(jnp.asarray(arrays["factor"]), jnp.asarray(arrays["log_determinant"]))
 
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -19,9 +19,14 @@ from jax.extend import core
 from jax.extend.core import primitives as prim
 
 from posteria import tree
+from posteria.data.arrays import Data
 from posteria.errors import SettingError
 from posteria.models.target import Target
 from posteria.trace import linear
+from posteria.trace.operations import Matrix
+
+Array = TypeVar("Array", jax.Array, np.ndarray)
+Operations = dict[str, list[tuple[linear.Operation, jax.ShapeDtypeStruct]]]  # with the shape of their outputs
 
 
 @dataclass(frozen=True)
@@ -39,7 +44,7 @@ class Weight:
     def size(self) -> int:
         return self.rows * self.columns
 
-    def of(self, coordinates: Any) -> Any:
+    def of(self, coordinates: Array) -> Array:
         """Its part of (..., size) coordinates, as matrices."""
         part = coordinates[..., self.start : self.start + self.size]
         return part.reshape(*part.shape[:-1], self.rows, self.columns)
@@ -69,7 +74,7 @@ class FactoredNetwork:
 
     weights: tuple[Weight, ...]
     order: np.ndarray
-    jacobian: Callable[[tree.Params, Any, jax.Array], tuple[Factors, ...]]  # (network, x, cotangents (n, r, output))
+    jacobian: Callable[[tree.Params, Data, jax.Array], tuple[Factors, ...]]  # (network, x, cotangents (n, r, output))
 
     @property
     def size(self) -> int:
@@ -98,7 +103,7 @@ def _last_layer(target: Target) -> tuple[str, ...]:
     structs = target.structs["network"]
     seen: list[tuple[str, jax.Array]] = []
 
-    def rule(operation: linear.Operation, extra: None) -> tuple:
+    def rule(operation: linear.Operation, extra: None) -> tuple[jax.Array, jax.Array]:
         seen.append((operation.path, operation.x))
         return operation.op(operation.x, operation.weight), operation.x
 
@@ -129,18 +134,19 @@ def factored(target: Target, paths: tuple[str, ...]) -> FactoredNetwork:
     zeros = {path: [np.zeros(y.shape, y.dtype) for _, y in uses] for path, uses in operations.items()}
     loose_at = [i for i, path in enumerate(all_paths) if path in paths and path not in operations]
 
-    def rule(operation: linear.Operation, extra: Any) -> tuple:
+    def rule(operation: linear.Operation, extra: dict[str, list[jax.Array]]) -> tuple[jax.Array, tree.Tree]:
         y = operation.op(operation.x, operation.weight)
         if operation.path not in operations:
             return y, ()
-        assert operation.matrix is not None
-        return y + extra[operation.path][operation.use], _wide(operation.matrix.inputs(operation.x))
+        return y + extra[operation.path][operation.use], _wide(_matrix(operation).inputs(operation.x))
 
-    def jacobian(params: tree.Params, x: Any, cotangents: jax.Array) -> tuple[Factors, ...]:
+    def jacobian(params: tree.Params, x: Data, cotangents: jax.Array) -> tuple[Factors, ...]:
         own = jax.tree.leaves(params)
 
-        def one(datum: Any, cotangents: jax.Array) -> tuple[Factors, ...]:
-            def outputs_of(loose: list, added: dict) -> tuple:
+        def one(datum: tree.Tree, cotangents: jax.Array) -> tuple[Factors, ...]:
+            def outputs_of(
+                loose: list[jax.Array], added: dict[str, list[jax.Array]]
+            ) -> tuple[jax.Array, dict[str, list[jax.Array]]]:
                 leaves = list(own)
                 for i, leaf in zip(loose_at, loose):
                     leaves[i] = leaf
@@ -155,7 +161,7 @@ def factored(target: Target, paths: tuple[str, ...]) -> FactoredNetwork:
                 path: Factors(
                     jnp.concatenate(inputs[path]),
                     jnp.concatenate(
-                        [jax.vmap(op.matrix.outputs)(_wide(g)) for (op, _), g in zip(uses, added[path])], axis=1
+                        [jax.vmap(_matrix(op).outputs)(_wide(g)) for (op, _), g in zip(uses, added[path])], axis=1
                     ),
                 )
                 for path, uses in operations.items()
@@ -174,11 +180,11 @@ def _wide(values: jax.Array) -> jax.Array:
     return values.astype(jnp.promote_types(values.dtype, jnp.float32))
 
 
-def _matrix_operations(target: Target, paths: tuple[str, ...]) -> dict[str, list]:
+def _matrix_operations(target: Target, paths: tuple[str, ...]) -> Operations:
     """For each leaf that is one matrix in all its uses: the operations, with the shape of their output."""
-    uses: dict[str, list] = {}
+    uses: Operations = {}
 
-    def rule(operation: linear.Operation, extra: None) -> tuple:
+    def rule(operation: linear.Operation, extra: None) -> tuple[jax.Array, tuple[()]]:
         y = operation.op(operation.x, operation.weight)
         uses.setdefault(operation.path, []).append((operation, jax.ShapeDtypeStruct(y.shape, y.dtype)))
         return y, ()
@@ -188,19 +194,16 @@ def _matrix_operations(target: Target, paths: tuple[str, ...]) -> dict[str, list
     found = linear.find(apply, structs, target.blank_input)
 
     def is_one_matrix(path: str) -> bool:
-        operations = [operation for operation, _ in uses[path]]
-        if any(operation.matrix is None for operation in operations):
-            return False
-        pairs = zip(operations, found[path].uses)
-        forms = {(op.primitive, op.weight.shape, op.matrix.axes, use.contracted) for op, use in pairs}
-        return len(forms) == 1
+        forms = {
+            (operation.primitive, operation.weight.shape, operation.matrix and operation.matrix.axes, use.contracted)
+            for (operation, _), use in zip(uses[path], found[path].uses)
+        }
+        return len(forms) == 1 and uses[path][0][0].matrix is not None
 
     return {path: uses[path] for path in paths if path in uses and is_one_matrix(path)}
 
 
-def _weights(
-    target: Target, paths: tuple[str, ...], operations: dict[str, list]
-) -> tuple[tuple[Weight, ...], np.ndarray]:
+def _weights(target: Target, paths: tuple[str, ...], operations: Operations) -> tuple[tuple[Weight, ...], np.ndarray]:
     weights, order, start = [], [], 0
     place = tree.size(target.structs["likelihood"])  # "likelihood" comes first in the flat vector
     structs = target.structs["network"]
@@ -219,16 +222,19 @@ def _weights(
     return tuple(weights), np.concatenate(order).astype(np.int32)
 
 
+def _matrix(operation: linear.Operation) -> Matrix:
+    assert operation.matrix is not None
+    return operation.matrix
+
+
 def _columns(operation: linear.Operation) -> int:
-    matrix = operation.matrix
-    assert matrix is not None
+    matrix = _matrix(operation)
     return math.prod(operation.weight.shape[axis] for axis in matrix.axes[matrix.num_row_axes :])
 
 
 def _as_matrix(operation: linear.Operation, leaf: np.ndarray) -> tuple[np.ndarray, int]:
     """An array of the leaf's shape as the operation's matrix, and its number of rows; on the host, for any dtype."""
-    matrix = operation.matrix
-    assert matrix is not None
+    matrix = _matrix(operation)
     for eqn in jax.make_jaxpr(operation.as_operand)(operation.leaf).jaxpr.eqns:
         if eqn.primitive is prim.transpose_p:
             leaf = leaf.transpose(eqn.params["permutation"])

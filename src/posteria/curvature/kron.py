@@ -4,16 +4,17 @@ A = sum over data and positions of a a^T, G = the mean over data and positions o
 weight they count as data do (KFAC-expand). Martens & Grosse 2015; Eschenhagen et al. 2023 for shared weights.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from posteria.curvature.diagonal import spread_through, squares, variances_through
 from posteria.curvature.jacobian import Factors, Weight
-from posteria.curvature.precision import Accumulated, Precision, as_array, pytree, weighted
+from posteria.curvature.precision import Accumulated, Precision, Sums, as_array, pytree, weighted
 
 MAX_DENSE = 1024  # entries of a leaf that the walk leaves and that still gets a dense block, as biases do
 
@@ -45,11 +46,11 @@ class Kron(Precision, Accumulated):
     structure = "kron"
 
     @staticmethod
-    def block(weights: Sequence[Weight], jacobian: Sequence[Factors], hessians: jax.Array, counts: jax.Array) -> Any:
+    def block(weights: Sequence[Weight], jacobian: Sequence[Factors], hessians: jax.Array, counts: jax.Array) -> Sums:
         return [_sums(weight, factors, hessians, counts) for weight, factors in zip(weights, jacobian)]
 
     @classmethod
-    def finish(cls, weights: Sequence[Weight], sums: Any, prior: np.ndarray, num_data: int) -> "Kron":
+    def finish(cls, weights: Sequence[Weight], sums: Sums, prior: np.ndarray, num_data: int) -> "Kron":
         return cls(tuple(_block(weight, part, weight.of(prior), num_data) for weight, part in zip(weights, sums)))
 
     def noise(self, key: jax.Array) -> jax.Array:
@@ -83,10 +84,10 @@ class Kron(Precision, Accumulated):
         return {name: np.asarray(value) for name, value in parts.items() if value is not None}
 
     @classmethod
-    def from_arrays(cls, arrays: dict[str, Any]) -> "Kron":
+    def from_arrays(cls, arrays: Mapping[str, ArrayLike]) -> "Kron":
         num = sum(name.endswith(".rows") for name in arrays)
-        arrays = {name: jnp.asarray(array) for name, array in arrays.items()}
-        parts: list[Any] = [[arrays.get(f"{i}.{name}") for name in Block._fields] for i in range(num)]
+        values = {name: jnp.asarray(array) for name, array in arrays.items()}
+        parts: list[Any] = [[values.get(f"{i}.{name}") for name in Block._fields] for i in range(num)]
         return cls(tuple(Block(*part) for part in parts))
 
 
@@ -95,7 +96,7 @@ def is_factored(weight: Weight) -> bool:
     return weight.is_walked or weight.size <= MAX_DENSE
 
 
-def _sums(weight: Weight, factors: Factors, hessians: jax.Array, counts: jax.Array) -> Any:
+def _sums(weight: Weight, factors: Factors, hessians: jax.Array, counts: jax.Array) -> Sums:
     if not is_factored(weight):
         return squares(factors, hessians)
     inputs = (factors.inputs * counts[:, None, None]).reshape(-1, weight.rows)  # counts are 0 or 1
@@ -103,7 +104,7 @@ def _sums(weight: Weight, factors: Factors, hessians: jax.Array, counts: jax.Arr
     return inputs.T @ inputs, left.T @ weighted(factors, hessians).reshape(-1, weight.columns)
 
 
-def _block(weight: Weight, sums: Any, prior: np.ndarray, num_data: int) -> Block:
+def _block(weight: Weight, sums: Sums, prior: np.ndarray, num_data: int) -> Block:
     if not is_factored(weight):
         return Block(as_array(np.eye(1)), as_array(sums + prior), None)
     row_sums, column_sums = sums

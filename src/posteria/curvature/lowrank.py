@@ -3,16 +3,18 @@
 In units of the prior the precision is I + V diag(values) V^T: what Lanczos does not find is left at the prior.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from posteria.curvature.diagonal import spread_through, variances_through
 from posteria.curvature.jacobian import Factors, Weight
 from posteria.curvature.precision import Precision, as_array, pytree
+from posteria.tree import Tree
 
 BREAKDOWN = 1e-5  # of the largest entry: below it, Lanczos has found all there is
 
@@ -74,11 +76,14 @@ class LowRank(Precision):
         return {name: np.asarray(getattr(self, name)) for name in ("prior", "values", "vectors")}
 
     @classmethod
-    def from_arrays(cls, arrays: dict[str, Any]) -> "LowRank":
+    def from_arrays(cls, arrays: Mapping[str, ArrayLike]) -> "LowRank":
         return cls(*(jnp.asarray(arrays[name]) for name in ("prior", "values", "vectors")))
 
 
-def tridiagonaliser(multiply: Callable, rank: int) -> Callable:
+Tridiagonal = tuple[jax.Array, tuple[jax.Array, jax.Array]]  # the basis (rank, size), and the two diagonals in it
+
+
+def tridiagonaliser(multiply: Callable[..., jax.Array], rank: int) -> Callable[..., Tridiagonal]:
     """(start (size,), *args) -> the orthonormal basis (rank, size) and the two diagonals of a symmetric matrix in it,
     of which `multiply(vector, *args)` is the product with a vector. Lanczos 1950."""
     from matfree import decomp
@@ -86,7 +91,7 @@ def tridiagonaliser(multiply: Callable, rank: int) -> Callable:
     tridiagonal = decomp.tridiag_sym(rank, materialize=False, custom_vjp=False)
 
     @jax.jit
-    def run(start: jax.Array, *args: Any) -> tuple:
+    def run(start: jax.Array, *args: Tree) -> Tridiagonal:
         basis, diagonals, *_ = tridiagonal(multiply, start, *args)
         return basis, diagonals
 

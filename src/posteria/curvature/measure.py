@@ -15,15 +15,15 @@ from posteria.curvature.diagonal import Diagonal
 from posteria.curvature.full import Full
 from posteria.curvature.jacobian import FactoredNetwork, factored
 from posteria.curvature.kron import Kron, is_factored
-from posteria.curvature.lowrank import leading, low_rank, tridiagonaliser
-from posteria.curvature.precision import Precision
-from posteria.data.arrays import rows
+from posteria.curvature.lowrank import Tridiagonal, leading, low_rank, tridiagonaliser
+from posteria.curvature.precision import Precision, Sums
+from posteria.data.arrays import Data, rows
 from posteria.errors import SettingError, TooLargeError
 from posteria.models.target import Target
 
 BLOCK_ELEMENTS = 2**24  # of factors, and of Jacobians where they are formed, held at once
 MAX_BLOCK = 4096  # data
-ACCUMULATED: dict[str, Any] = {"diagonal": Diagonal, "kron": Kron, "full": Full}
+ACCUMULATED: dict[str, type[Diagonal | Kron | Full]] = {"diagonal": Diagonal, "kron": Kron, "full": Full}
 Structure = Literal["kron", "diagonal", "full", "lowrank"]
 Curvature = Literal["ggn", "fisher"]
 FULL_SIZE, FULL_WORK = 2048, 2e11  # weights and multiplications up to which the full matrix is a matter of seconds
@@ -117,7 +117,7 @@ def choose_structure(target: Target, paths: tuple[str, ...]) -> str:
 
 
 def measure(
-    target: Target, params: tree.Params, data: Any, settings: Settings, prior: np.ndarray, key: jax.Array
+    target: Target, params: tree.Params, data: Data, settings: Settings, prior: np.ndarray, key: jax.Array
 ) -> Precision:
     """The precision of the weights at `settings.paths`; `prior` is theirs, in the order of the coordinates."""
     bare = target.without_data()
@@ -134,7 +134,7 @@ def measure(
     return ACCUMULATED[settings.structure].finish(network.weights, sums, np.asarray(prior, np.float64), num_data)
 
 
-def blocks(data: Any, num_data: int, size: int) -> Iterator[tuple[Any, np.ndarray]]:
+def blocks(data: Data, num_data: int, size: int) -> Iterator[tuple[Data, np.ndarray]]:
     """Rows in blocks of one size, and 1 for each that counts: the last block is filled with its last row."""
     for first in range(0, num_data, size):
         numbers = np.arange(first, first + size)
@@ -163,7 +163,9 @@ def _elements_per_datum(network: FactoredNetwork, settings: Settings, num_cotang
 # ---- compiled
 
 
-def _cotangents(target: Target, settings: Settings, own: Any, outputs: jax.Array, y: Any, key: jax.Array) -> tuple:
+def _cotangents(
+    target: Target, settings: Settings, own: tree.Params, outputs: jax.Array, y: jax.Array, key: jax.Array
+) -> tuple[jax.Array, jax.Array]:
     """Cotangents (datum, r, output) and their Hessians (datum, r, r), so that J^T c^T H c J is the curvature."""
     likelihood: Any = target.model.likelihood
     if settings.curvature == "ggn":
@@ -179,7 +181,9 @@ def _cotangents(target: Target, settings: Settings, own: Any, outputs: jax.Array
     return drawn, jnp.broadcast_to(share, (len(outputs), *share.shape))
 
 
-def _block_sums(target: Target, settings: Settings, params: tree.Params, batch: Any, counts: Any, key: Any) -> Any:
+def _block_sums(
+    target: Target, settings: Settings, params: tree.Params, batch: Data, counts: jax.Array, key: jax.Array
+) -> Sums:
     network, (x, y) = factored(target, settings.paths), batch
     outputs = target.model.outputs(params["network"], x)
     cotangents, hessians = _cotangents(target, settings, params["likelihood"], outputs, y, key)
@@ -189,20 +193,20 @@ def _block_sums(target: Target, settings: Settings, params: tree.Params, batch: 
 
 
 @lru_cache(maxsize=64)
-def _compiled_block(target: Target, settings: Settings) -> Callable:
-    def add(sums: Any, *args: Any) -> Any:
-        return jax.tree.map(jnp.add, sums, _block_sums(target, settings, *args))
+def _compiled_block(target: Target, settings: Settings) -> Callable[..., Sums]:
+    def add(sums: Sums, params: tree.Params, batch: Data, counts: jax.Array, key: jax.Array) -> Sums:
+        return jax.tree.map(jnp.add, sums, _block_sums(target, settings, params, batch, counts, key))
 
     return jax.jit(add, donate_argnums=0)
 
 
 @lru_cache(maxsize=64)
-def _compiled_zeros(target: Target, settings: Settings) -> Callable:
+def _compiled_zeros(target: Target, settings: Settings) -> Callable[[], Sums]:
     """Sums of no data."""
     network = factored(target, settings.paths)
     r = _num_cotangents(target, settings)
 
-    def one() -> Any:
+    def one() -> Sums:
         params = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), target.structs)
         jacobian = network.jacobian(params["network"], target.blank_input, jnp.zeros((1, r, target.num_outputs or 1)))
         return ACCUMULATED[settings.structure].block(network.weights, jacobian, jnp.zeros((1, r, r)), jnp.zeros(1))
@@ -211,7 +215,15 @@ def _compiled_zeros(target: Target, settings: Settings) -> Callable:
     return lambda: jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
 
 
-def _measure_low_rank(target, network, params, data, settings, prior, key) -> Precision:
+def _measure_low_rank(
+    target: Target,
+    network: FactoredNetwork,
+    params: tree.Params,
+    data: Data,
+    settings: Settings,
+    prior: np.ndarray,
+    key: jax.Array,
+) -> Precision:
     rank = min(settings.rank, network.size, 0 if data is None else target.num_data * _num_cotangents(target, settings))
     if rank == 0:
         return low_rank(prior, np.zeros(0), np.zeros((0, network.size)))
@@ -225,19 +237,19 @@ def _measure_low_rank(target, network, params, data, settings, prior, key) -> Pr
 
 
 @lru_cache(maxsize=64)
-def _compiled_lanczos(target: Target, settings: Settings, rank: int) -> Callable:
+def _compiled_lanczos(target: Target, settings: Settings, rank: int) -> Callable[..., Tridiagonal]:
     network = factored(target, settings.paths)
     unravel = tree.unraveller(target.structs)
 
-    def multiply(vector: jax.Array, params: tree.Params, stacked: Any, prior: jax.Array, key: jax.Array) -> jax.Array:
+    def multiply(vector: jax.Array, params: tree.Params, stacked: Data, prior: jax.Array, key: jax.Array) -> jax.Array:
         """The likelihood's curvature in units of the prior, times a vector."""
         flat = tree.ravel(params)
         tangent = jnp.zeros_like(flat).at[network.order].set(vector / jnp.sqrt(prior))
 
-        def outputs_of(flat: jax.Array, x: Any) -> jax.Array:
+        def outputs_of(flat: jax.Array, x: Data) -> jax.Array:
             return target.model.outputs(unravel(flat)["network"], x)
 
-        def add(total: jax.Array, part: tuple) -> tuple:
+        def add(total: jax.Array, part: tree.Tree) -> tuple[jax.Array, None]:
             ((x, y), counts), number = part
             outputs, along = jax.jvp(lambda flat: outputs_of(flat, x), (flat,), (tangent,))
             key_block = jax.random.fold_in(key, number)

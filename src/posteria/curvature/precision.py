@@ -2,18 +2,21 @@
 `FactoredNetwork`, H_n the likelihood's Hessian in the outputs."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, TypeVar, dataclass_transform
+from typing import ClassVar, TypeVar, dataclass_transform
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from posteria.curvature.jacobian import Factors, Weight
+from posteria.tree import Tree
 
 T = TypeVar("T")
+Sums = Tree  # of arrays, as the structure has them
 
 
 @dataclass_transform(frozen_default=True, eq_default=False)
@@ -65,7 +68,7 @@ class Precision(ABC):
 
     @classmethod
     @abstractmethod
-    def from_arrays(cls, arrays: dict[str, Any]) -> "Precision":
+    def from_arrays(cls, arrays: Mapping[str, ArrayLike]) -> "Precision":
         """What `arrays` described."""
 
 
@@ -74,12 +77,12 @@ class Accumulated(ABC):
 
     @staticmethod
     @abstractmethod
-    def block(weights: Sequence[Weight], jacobian: Sequence[Factors], hessians: jax.Array, counts: jax.Array) -> Any:
+    def block(weights: Sequence[Weight], jacobian: Sequence[Factors], hessians: jax.Array, counts: jax.Array) -> Sums:
         """The sums of one block: `hessians` is (datum, cotangent, cotangent), `counts` (datum,) is 0 for filling."""
 
     @classmethod
     @abstractmethod
-    def finish(cls, weights: Sequence[Weight], sums: Any, prior: np.ndarray, num_data: int) -> "Precision":
+    def finish(cls, weights: Sequence[Weight], sums: Sums, prior: np.ndarray, num_data: int) -> "Precision":
         """The precision from the sums of all blocks (float64) and the prior's precision (size,)."""
 
 

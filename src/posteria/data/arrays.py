@@ -6,20 +6,25 @@ wide numbers become 32 bits unless `jax_enable_x64` is set, a frame becomes one 
 booleans stay what they are (tokens, masks, uint8 images; a network that wants floating features casts them).
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import ArrayLike
 
 from posteria.errors import DataError
-from posteria.tree import path_string
+from posteria.tree import Tree, path_string
 
-Data = Any  # a pytree of arrays with a common leading axis
+if TYPE_CHECKING:
+    import pandas as pd
+
+Data = Tree  # of arrays with a common leading axis
+Rows = slice | np.ndarray | list[int]  # which of them
 ROWS_SHOWN = 5
 
 
-def check_x(x: Any, name: str = "x") -> Data:
+def check_x(x: Data, name: str = "x") -> Data:
     """`x` as a tree of finite numeric arrays with a common, non-empty leading axis; a DataError otherwise."""
     if is_frame(x):
         return as_jax_dtype(_frame_values(x, name), name)
@@ -51,7 +56,7 @@ def num_rows(x: Data) -> int:
     return len(x) if is_frame(x) else len(jax.tree.leaves(x)[0])
 
 
-def rows(x: Data, indices: Any) -> Data:
+def rows(x: Data, indices: Rows) -> Data:
     """Rows of every leaf, on the host: NumPy leaves stay NumPy, and an index out of range is an error there."""
     return jax.tree.map(lambda leaf: leaf[indices], x)
 
@@ -64,12 +69,12 @@ def joined(x: Data, other: Data) -> Data:
     return jax.tree.map(lambda *leaves: np.concatenate(leaves), x, other)
 
 
-def is_frame(x: Any) -> bool:
+def is_frame(x: object) -> bool:
     """A pandas frame, told without importing pandas."""
     return hasattr(x, "columns") and hasattr(x, "iloc")
 
 
-def check_finite(values: np.ndarray, name: str, columns: list | None = None) -> None:
+def check_finite(values: np.ndarray, name: str, columns: list[str] | None = None) -> None:
     """Refuse NaN and infinite values, saying in which rows (and columns) they are."""
     is_bad = ~np.isfinite(values)
     if not is_bad.any():
@@ -85,7 +90,7 @@ def check_finite(values: np.ndarray, name: str, columns: list | None = None) -> 
     )
 
 
-def _check_leaf(leaf: Any, name: str) -> np.ndarray | jax.Array:
+def _check_leaf(leaf: ArrayLike, name: str) -> np.ndarray | jax.Array:
     try:
         values = np.asarray(leaf)
     except ValueError as error:  # NumPy's word for nested lists of unequal lengths
@@ -105,7 +110,7 @@ def _check_leaf(leaf: Any, name: str) -> np.ndarray | jax.Array:
     return leaf if isinstance(leaf, jax.Array) else as_jax_dtype(values, name)
 
 
-def _frame_values(frame: Any, name: str) -> np.ndarray:
+def _frame_values(frame: "pd.DataFrame", name: str) -> np.ndarray:
     columns = list(frame.columns)
     text = [column for column, dtype in zip(columns, frame.dtypes) if dtype.kind not in "biuf"]
     if text:
@@ -114,7 +119,7 @@ def _frame_values(frame: Any, name: str) -> np.ndarray:
         )
     if frame.size == 0:
         raise DataError(f"{name} is empty, {frame.shape}", "at least one row and one column")
-    values = frame.to_numpy(dtype=np.float64, na_value=np.nan)
+    values: np.ndarray = frame.to_numpy(dtype=np.float64, na_value=np.nan)
     check_finite(values, name, columns)
     return values
 

@@ -58,7 +58,7 @@ def permute(key: jax.Array, positions: jax.Array, num_data: int) -> jax.Array:
     height = 2 * math.ceil(math.sqrt(num_data) / 2)
     width = math.ceil(num_data / height)
 
-    def walk(state):
+    def walk(state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         cell, is_outside = state
         cell = jnp.where(is_outside, _feistel(round_keys, cell, height, width), cell)
         return cell, cell >= num_data

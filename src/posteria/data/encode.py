@@ -1,12 +1,13 @@
 """A frame of numbers and categories as one matrix of numbers, the same way for new frames as for the first."""
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from posteria.data.arrays import is_frame
 from posteria.errors import DataError
+from posteria.tree import Json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -100,17 +101,17 @@ class Encoder:
         ignored = tuple(str(name) for name in frame.columns if name not in known)
         return Encoded(np.concatenate(blocks, axis=1), unseen, ignored, filled, num_unseen)
 
-    def to_json(self) -> dict:
+    def to_json(self) -> Json:
         columns = [{"type": type(column).__name__.lower(), **asdict(column)} for column in self.columns]
         return {"columns": columns, "dropped": [list(each) for each in self.dropped]}
 
     @classmethod
-    def from_json(cls, stored: dict) -> "Encoder":
+    def from_json(cls, stored: Json) -> "Encoder":
         columns = tuple(_column_from_json(dict(column)) for column in stored["columns"])
         return cls(columns, tuple((name, reason) for name, reason in stored["dropped"]))
 
 
-def _check_frame(frame: Any) -> None:
+def _check_frame(frame: "pd.DataFrame") -> None:
     if not is_frame(frame):
         raise DataError(f"a {type(frame).__name__}", "a pandas frame", "pandas.DataFrame(x, columns=[...])")
     if len(frame) == 0:
@@ -141,7 +142,7 @@ def _numbers(name: str, values: "pd.Series") -> np.ndarray:
     """float64 with NaN where a value is missing; text and infinities are refused."""
     import pandas as pd
 
-    numbers = pd.to_numeric(values, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
+    numbers: np.ndarray = pd.to_numeric(values, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
     is_bad = np.isinf(numbers) | (np.isnan(numbers) & values.notna().to_numpy())
     if is_bad.any():
         found = list(dict.fromkeys(map(str, values[is_bad])))[:VALUES_SHOWN]
@@ -178,7 +179,7 @@ def _is_numbers_as_text(name: str, values: "pd.Series") -> bool:
 def _levels(values: "pd.Series") -> "pd.Series":
     """Values as text; 1 and 1.0 are one level, since a column of whole numbers turns floating when one is missing."""
 
-    def level(value: Any) -> str:
+    def level(value: object) -> str:
         if isinstance(value, float | np.floating) and float(value).is_integer():
             return str(int(value))
         return str(value).strip()
@@ -200,7 +201,7 @@ def _encode_category(column: Category, values: "pd.Series") -> tuple[np.ndarray,
     return is_level.astype(np.float64), tuple(others)
 
 
-def _column_from_json(stored: dict) -> Number | Category:
+def _column_from_json(stored: Json) -> Number | Category:
     if stored.pop("type") == "number":
         return Number(**stored)
     return Category(stored["name"], tuple(stored["levels"]))

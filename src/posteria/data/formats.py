@@ -10,6 +10,7 @@ import zipfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +20,7 @@ IDX_UNSIGNED_BYTE = 0x08
 CIFAR_SHAPE = (3, 32, 32)
 CIFAR_RECORD = 1 + math.prod(CIFAR_SHAPE)  # bytes: the label, then red, green and blue planes
 CIFAR_CLASSES = 10
-OPENERS: dict[str, Callable] = {".gz": gzip.open, ".xz": lzma.open}
+OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
 
 
 def read_bytes(path: Path) -> bytes:

@@ -1,15 +1,17 @@
 """A user's rows as a network wants them, the same way for new rows as for the first; and what is odd about new ones."""
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from posteria.data.arrays import check_x, is_frame, num_rows
+from posteria.data.arrays import Data, check_x, is_frame, num_rows
 from posteria.data.encode import Encoded, Encoder
 from posteria.data.standardise import Standardiser
 from posteria.data.table import Table, from_frame
 from posteria.errors import DataError
+from posteria.tree import Json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,7 +50,7 @@ class Preparation:
         return replace(cls.from_arrays(encoder.encode(frame).x, y, kind, class_names), encoder=encoder)
 
     @classmethod
-    def from_arrays(cls, x: Any, y: Any, kind: str, class_names: tuple[str, ...] = ()) -> "Preparation":
+    def from_arrays(cls, x: Data, y: ArrayLike, kind: str, class_names: tuple[str, ...] = ()) -> "Preparation":
         """Of training rows that are numbers already; y is labels 0..K-1 for classes."""
         is_table = isinstance(x, np.ndarray) and x.ndim == 2 and x.dtype.kind == "f"
         if kind == "classes" and not class_names:
@@ -69,7 +71,7 @@ class Preparation:
         """Of a network for these targets, one a class or one a number."""
         return len(self.class_names) or (1 if self.y is None or not self.y.mean.ndim else len(self.y.mean))
 
-    def encode(self, rows: Any) -> Encoded:
+    def encode(self, rows: "pd.DataFrame") -> Encoded:
         """Rows as numbers in their own units, and what could not be carried over."""
         if self.encoder is None:
             x = check_x(rows)
@@ -80,14 +82,14 @@ class Preparation:
             )
         return self.encoder.encode(rows.drop(columns=self.target, errors="ignore"))
 
-    def inputs(self, rows: Any) -> Any:
+    def inputs(self, rows: "pd.DataFrame | Data") -> Data:
         """Rows as the network's x."""
         return self.standardised(self.encode(rows).x)
 
-    def standardised(self, x: Any) -> Any:
+    def standardised(self, x: Data) -> Data:
         return x if self.x is None else self.x.apply(x).astype(np.float32)
 
-    def targets(self, values: Any) -> np.ndarray:
+    def targets(self, values: ArrayLike) -> np.ndarray:
         """y as the network's likelihood wants it: standardised, or positions in `class_names`."""
         if self.y is not None:
             return self.y.apply(np.asarray(values, np.float64)).astype(np.float32)
@@ -103,14 +105,14 @@ class Preparation:
             )
         return np.array([positions[name] for name in names], np.int32)
 
-    def num_outside(self, x: Any) -> np.ndarray:
+    def num_outside(self, x: np.ndarray) -> np.ndarray:
         """How many features of each row of encoded x lie outside the range of the training rows: (n,)."""
         if not self.lowest.size:
             return np.zeros(len(x), int)
         x, lowest, highest = (np.asarray(each, np.float32) for each in (x, self.lowest, self.highest))  # as arrays come
         return ((x < lowest) | (x > highest)).sum(axis=1)
 
-    def to_json(self) -> dict:
+    def to_json(self) -> Json:
         return {
             "kind": self.kind,
             "target": self.target,
@@ -123,7 +125,7 @@ class Preparation:
         }
 
     @classmethod
-    def from_json(cls, stored: dict) -> "Preparation":
+    def from_json(cls, stored: Json) -> "Preparation":
         return cls(
             kind=stored["kind"],
             target=stored["target"],

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from posteria.data import arrays, sets
-from posteria.data.arrays import check_same_length, is_frame, num_rows
+from posteria.data.arrays import Data, Rows, check_same_length, is_frame, num_rows
 from posteria.data.csv_file import read_frame
 from posteria.data.formats import read_npz
 from posteria.data.preparation import Preparation
@@ -30,8 +30,8 @@ class Source:
     target: str  # "" for arrays
     class_names: tuple[str, ...]
     frame: "pd.DataFrame | None"
-    x: Any = None  # without a frame
-    y: Any = None
+    x: Data = None  # without a frame
+    y: Data = None
     is_named: bool = False  # a data set that is known here, not a file that happens to be called like it
     num_test: int = 0  # of the last rows, which someone has chosen to test on; 0: no one has
 
@@ -39,7 +39,7 @@ class Source:
     def num_rows(self) -> int:
         return num_rows(self.x) if self.frame is None else len(self.frame)
 
-    def prepare(self, rows: Any = slice(None)) -> tuple[Preparation, tuple[Any, np.ndarray]]:
+    def prepare(self, rows: Rows = slice(None)) -> tuple[Preparation, tuple[Data, np.ndarray]]:
         """How `rows` (for training) are prepared, and those rows."""
         if self.frame is None:
             preparation = Preparation.from_arrays(self.x[rows], self.y[rows], self.kind, self.class_names)
@@ -47,7 +47,7 @@ class Source:
             preparation = Preparation.from_table(self.frame.iloc[rows], self.target, self.kind)
         return preparation, self.part(preparation, rows)
 
-    def part(self, preparation: Preparation | None, rows: Any = slice(None)) -> tuple[Any, np.ndarray]:
+    def part(self, preparation: Preparation | None, rows: Rows = slice(None)) -> tuple[Data, np.ndarray]:
         """Other rows, prepared in the same way; arrays also as they are."""
         if preparation is None:
             return arrays.rows(self.x, rows), self.y[rows]
@@ -56,12 +56,12 @@ class Source:
         frame = self.frame.iloc[rows]
         return preparation.inputs(frame), preparation.targets(frame[self.target])
 
-    def own_targets(self, rows: Any) -> np.ndarray:
+    def own_targets(self, rows: Rows) -> np.ndarray:
         """Numbers in their own units."""
         values = self.y[rows] if self.frame is None else self.frame[self.target].iloc[rows]
         return np.asarray(values, np.float64)
 
-    def foreign(self, rows: Any) -> dict[str, np.ndarray]:
+    def foreign(self, rows: Rows) -> dict[str, np.ndarray]:
         """Inputs unlike these rows, by name, where the data set has such partners."""
         return sets.foreign_to(self.name, self.x[rows]) if self.is_named else {}
 
@@ -122,7 +122,7 @@ def source_of_frame(
     return Source(name, table.kind, target, table.class_names, frame)
 
 
-def read_more(data: Any, source: Source) -> Source:
+def read_more(data: "str | pd.DataFrame", source: Source) -> Source:
     """Further rows of the same kind, from a file or a frame: so they may be few, and all of one value or class."""
     if source.frame is None:
         path = Path(str(data))
@@ -130,7 +130,7 @@ def read_more(data: Any, source: Source) -> Source:
             raise DataError(f"{data} beside arrays", "an .npz file with arrays x and y")
         x, y = _read_arrays(path)
         return replace(source, x=_floating(x), y=_targets(y, source.kind, source.class_names))
-    frame = data if is_frame(data) else read_frame(data)
+    frame: pd.DataFrame = data if is_frame(data) else read_frame(str(data))
     columns = list(source.frame.columns)
     if missing := [str(column) for column in columns if column not in frame.columns]:
         raise DataError(f"the test rows lack the columns {missing}", "the columns of the training rows", "add them")

@@ -1,12 +1,13 @@
 """Columns to mean 0 and standard deviation 1, and back."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from posteria.data.arrays import check_finite
 from posteria.errors import DataError
+from posteria.tree import Json
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,7 +21,7 @@ class Standardiser:
     std: np.ndarray
 
     @classmethod
-    def fit(cls, x: Any) -> "Standardiser":
+    def fit(cls, x: ArrayLike) -> "Standardiser":
         values = np.asarray(x, np.float64)
         if values.size == 0 or values.ndim == 0:
             raise DataError(f"nothing to standardise, shape {values.shape}", "at least one row")
@@ -32,22 +33,22 @@ class Standardiser:
             std=np.where(is_constant, 1.0, values.std(axis=0)),
         )
 
-    def apply(self, x: Any) -> np.ndarray:
+    def apply(self, x: ArrayLike) -> np.ndarray:
         values = self._check(x)
         return ((values - self.mean) / self.std).astype(values.dtype)
 
-    def invert(self, x: Any) -> np.ndarray:
+    def invert(self, x: ArrayLike) -> np.ndarray:
         values = self._check(x)
         return (values * self.std + self.mean).astype(values.dtype)
 
-    def to_json(self) -> dict:
+    def to_json(self) -> Json:
         return {"mean": self.mean.tolist(), "std": self.std.tolist()}
 
     @classmethod
-    def from_json(cls, stored: dict) -> "Standardiser":
+    def from_json(cls, stored: Json) -> "Standardiser":
         return cls(np.asarray(stored["mean"], np.float64), np.asarray(stored["std"], np.float64))
 
-    def _check(self, x: Any) -> np.ndarray:
+    def _check(self, x: ArrayLike) -> np.ndarray:
         """Floating values of any leading shape: rows, or draws of rows."""
         values = np.asarray(x)
         if values.dtype.kind != "f":

@@ -4,18 +4,27 @@ import inspect
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import jax
 
 from posteria import own
+from posteria.data.arrays import Data
 from posteria.errors import SettingError
 from posteria.networks import Network
 from posteria.networks import network as as_network
+from posteria.tree import Json, Params
+
+if TYPE_CHECKING:
+    from posteria.nn.blueprint import Build
+
+Activation = Callable[[jax.Array], jax.Array]
 
 __all__ = ["build", "cnn_lstm", "lenet5", "lenet_300_100", "mlp", "parse", "resnet20_frn"]
 
 
 def mlp(
-    hidden: Sequence[int] = (50, 50), outputs: int = 1, activation: str | Callable = "relu", inputs: int | None = None
+    hidden: Sequence[int] = (50, 50), outputs: int = 1, activation: str | Activation = "relu", inputs: int | None = None
 ) -> Network:
     """Fully connected layers on the flattened datum; `mlp(())` is a linear model.
 
@@ -86,7 +95,7 @@ MODULES = {  # imported when a network is first used: `import posteria` must not
 }
 
 
-def build(spec: dict) -> Network:
+def build(spec: Json) -> Network:
     """The network that a `spec` describes."""
     name, settings = spec.get("name"), spec.get("settings", {})
     if name not in CONSTRUCTORS:
@@ -110,7 +119,7 @@ def parse(text: str, outputs: int) -> Network:
     name, colon, sizes = text.partition(":")
     if name not in SPELLINGS or (colon and name != "mlp"):
         raise SettingError(f"network {text!r}", f"one of {', '.join(SPELLINGS)}", "layer sizes follow, as in mlp:50,50")
-    settings: dict = {"outputs": outputs}
+    settings: Json = {"outputs": outputs}
     if colon:
         try:
             settings["hidden"] = [int(size) for size in sizes.split(",") if sizes]
@@ -129,15 +138,15 @@ def _ready(name: str, **settings: Any) -> Network:
     file, class_name = MODULES[name]
 
     @cache
-    def module() -> Callable:
+    def module() -> "Build":
         return partial(getattr(import_module(f"posteria.nn.{file}"), class_name), **settings)
 
-    def init(key: Any, x: Any = None) -> Any:
+    def init(key: jax.Array, x: Data = None) -> Params:
         from posteria.nn.blueprint import parameters
 
         return parameters(module(), key, x)
 
-    def apply(params: Any, x: Any) -> Any:
+    def apply(params: Params, x: Data) -> jax.Array:
         from posteria.nn.blueprint import evaluate
 
         return evaluate(module(), params, x)
@@ -148,7 +157,7 @@ def _ready(name: str, **settings: Any) -> Network:
     return Network(init, apply, {"name": name, "settings": as_json})
 
 
-def _check_sizes(**sizes: Any) -> None:
+def _check_sizes(**sizes: int | tuple[int, ...] | None) -> None:
     for name, value in sizes.items():
         for size in value if isinstance(value, tuple) else (value,):
             if size is not None and (not isinstance(size, int) or size < 1):

@@ -3,14 +3,17 @@
 import math
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
 from posteria import tree
+from posteria.data.arrays import Data
 from posteria.networks import Layout, as_batch_of_one
+from posteria.tree import Leaves, Params, Structure
+
+Weight = nnx.Param[jax.Array]
 
 
 class Normals:
@@ -22,26 +25,26 @@ class Normals:
     def __init__(self, numbers: jax.Array | None = None) -> None:
         self.numbers, self.used = numbers, 0
 
-    def he(self, *shape: int) -> nnx.Param:
+    def he(self, *shape: int) -> Weight:
         """Variance 2 / fan-in: keeps the scale through ReLU. He et al. 2015."""
         return self.draw(math.sqrt(2 / math.prod(shape[:-1])), *shape)
 
-    def lecun(self, *shape: int) -> nnx.Param:
+    def lecun(self, *shape: int) -> Weight:
         """Variance 1 / fan-in: keeps the scale through a linear layer. LeCun et al. 1998."""
         return self.draw(math.sqrt(1 / math.prod(shape[:-1])), *shape)
 
-    def draw(self, std: float, *shape: int) -> nnx.Param:
+    def draw(self, std: float, *shape: int) -> Weight:
         start, self.used = self.used, self.used + math.prod(shape)
         if self.numbers is None:
             return nnx.Param(jnp.zeros(shape))
         return nnx.Param(std * self.numbers[start : self.used].reshape(shape))
 
 
-Build = Callable[[Any, Normals], nnx.Module]  # from the shapes of one datum; the module's only state are parameters
+Build = Callable[[Data, Normals], nnx.Module]  # from the shapes of one datum; the module's only state are parameters
 
 
 class Dense(nnx.Module):
-    def __init__(self, kernel: nnx.Param) -> None:
+    def __init__(self, kernel: Weight) -> None:
         self.kernel = kernel
         self.bias = nnx.Param(jnp.zeros(kernel.shape[-1]))
 
@@ -49,22 +52,22 @@ class Dense(nnx.Module):
         return x @ self.kernel[...] + self.bias[...]
 
 
-def parameters(build: Build, key: jax.Array, x: Any) -> dict:
+def parameters(build: Build, key: jax.Array, x: Data) -> Params:
     """Fresh parameters for data like x."""
     return _initialiser(build, *tree.signature(x))(key)
 
 
-def evaluate(build: Build, params: dict, x: Any) -> jax.Array:
+def evaluate(build: Build, params: Params, x: Data) -> jax.Array:
     graph, layout, _ = _blueprint(build, *tree.signature(as_batch_of_one(x)))
     return nnx.merge(graph, layout.from_dict(params))(x)
 
 
 @lru_cache(maxsize=128)
-def _initialiser(build: Build, treedef: Any, leaves: tuple) -> Callable[[jax.Array], dict]:
+def _initialiser(build: Build, treedef: Structure, leaves: Leaves) -> Callable[[jax.Array], Params]:
     _, layout, num_normals = _blueprint(build, treedef, leaves)
 
     @jax.jit
-    def init(key: jax.Array) -> dict:
+    def init(key: jax.Array) -> Params:
         normals = Normals(jax.random.normal(key, (num_normals,)))
         return layout.to_dict(nnx.state(build(_structs(treedef, leaves), normals)))
 
@@ -72,7 +75,7 @@ def _initialiser(build: Build, treedef: Any, leaves: tuple) -> Callable[[jax.Arr
 
 
 @lru_cache(maxsize=128)
-def _blueprint(build: Build, treedef: Any, leaves: tuple) -> tuple[Any, Layout, int]:
+def _blueprint(build: Build, treedef: Structure, leaves: Leaves) -> tuple[nnx.GraphDef[nnx.Module], Layout, int]:
     """The module's graph, the layout of its parameters, and how many normals they need.
 
     Of shapes only, so that it may be made while tracing.
@@ -82,5 +85,5 @@ def _blueprint(build: Build, treedef: Any, leaves: tuple) -> tuple[Any, Layout, 
     return graph, Layout.of(state), normals.used
 
 
-def _structs(treedef: Any, leaves: tuple) -> Any:
+def _structs(treedef: Structure, leaves: Leaves) -> Data:
     return treedef.unflatten(jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in leaves)

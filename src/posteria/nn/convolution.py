@@ -60,7 +60,15 @@ def max_pool(x: jax.Array, window: Sequence[int]) -> jax.Array:
     return tiles.max(axis=tuple(range(2, 2 * len(counts) + 1, 2)))
 
 
-def by_slices(x, kernel, strides, padding, dilation, groups, precision=None):
+def by_slices(
+    x: jax.Array,
+    kernel: jax.Array,
+    strides: Sequence[int],
+    padding: Sequence[tuple[int, int]],
+    dilation: Sequence[int],
+    groups: int,
+    precision: lax.PrecisionLike = None,
+) -> jax.Array:
     """The convolution as slices of the padded input, side by side, and one matmul.
 
     The matmul is of two matrices, not of a matrix with an (n, *space, in) array: the same sums, faster gradients.
@@ -78,7 +86,13 @@ def by_slices(x, kernel, strides, padding, dilation, groups, precision=None):
     return y.reshape(len(x), *counts, out)
 
 
-def window_slices(x, window, strides, padding, dilation) -> list[jax.Array]:
+def window_slices(
+    x: jax.Array,
+    window: Sequence[int],
+    strides: Sequence[int],
+    padding: Sequence[tuple[int, int]],
+    dilation: Sequence[int],
+) -> list[jax.Array]:
     """What each place of the window sees of x (n, *space, in), padded: as many arrays (n, *counts, in)."""
     x = lax.pad(x, jnp.zeros((), x.dtype), [(0, 0, 0), *((low, high, 0) for low, high in padding), (0, 0, 0)])
     reach = [d * (k - 1) + 1 for d, k in zip(dilation, window)]

@@ -3,11 +3,11 @@
 import math
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any
 
 import jax
 from flax import nnx
 
+from posteria.data.arrays import Data
 from posteria.errors import NetworkError
 from posteria.nn.blueprint import Dense, Normals
 
@@ -17,11 +17,11 @@ class MLP(nnx.Module):
 
     def __init__(
         self,
-        x: Any,
+        x: Data,
         normals: Normals,
         hidden: tuple[int, ...],
         outputs: int,
-        activation: str | Callable = "relu",
+        activation: str | Callable[[jax.Array], jax.Array] = "relu",
         inputs: int | None = None,
     ) -> None:
         self.activation = activation if callable(activation) else getattr(jax.nn, activation)
@@ -38,11 +38,11 @@ class MLP(nnx.Module):
 
 
 class LeNet300100(MLP):
-    def __init__(self, x: Any, normals: Normals, outputs: int) -> None:
+    def __init__(self, x: Data, normals: Normals, outputs: int) -> None:
         super().__init__(x, normals, (300, 100), outputs)
 
 
-def _num_features(x: Any, inputs: int | None) -> int:
+def _num_features(x: Data, inputs: int | None) -> int:
     if x is None:
         if inputs is None:
             raise NetworkError("there is no x", "its number of features", "pass data, or mlp(..., inputs=...)")

@@ -1,12 +1,12 @@
 """Convolutional networks for images, (n, height, width, channels)."""
 
 from itertools import pairwise
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from posteria.data.arrays import Data
 from posteria.errors import NetworkError
 from posteria.nn.blueprint import Dense, Normals
 from posteria.nn.convolution import convolution, max_pool
@@ -27,7 +27,7 @@ class Convolution(nnx.Module):
 
 
 class LeNet5(nnx.Module):
-    def __init__(self, x: Any, normals: Normals, outputs: int) -> None:
+    def __init__(self, x: Data, normals: Normals, outputs: int) -> None:
         height, width, channels = _image_shape(x)
         if min(height, width) < 16:
             raise NetworkError(
@@ -88,7 +88,7 @@ class ResidualBlock(nnx.Module):
 
 
 class ResNet20FRN(nnx.Module):
-    def __init__(self, x: Any, normals: Normals, outputs: int, width: int) -> None:
+    def __init__(self, x: Data, normals: Normals, outputs: int, width: int) -> None:
         self.stem = NormedConvolution(3, _image_shape(x)[-1], width, normals)
         sizes = [width] * 4 + [2 * width] * 3 + [4 * width] * 3
         self.blocks = nnx.List(ResidualBlock(i, o, normals) for i, o in pairwise(sizes))
@@ -102,7 +102,7 @@ class ResNet20FRN(nnx.Module):
         return self.last(x.mean(axis=(1, 2)))
 
 
-def _image_shape(x: Any) -> tuple[int, int, int]:
+def _image_shape(x: Data) -> tuple[int, int, int]:
     """(height, width, channels) of a batch of images, or of its shapes."""
     if x is None or len(x.shape) not in (3, 4):
         raise NetworkError(

@@ -1,11 +1,10 @@
 """Networks for sequences of tokens, (n, length)."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from posteria.data.arrays import Data
 from posteria.errors import NetworkError
 from posteria.nn.blueprint import Dense, Normals
 from posteria.nn.convolution import convolution, max_pool
@@ -16,7 +15,7 @@ FORGET_BIAS = 1.0  # added to the forget gate, so that memory is kept at first
 class CNNLSTM(nnx.Module):
     def __init__(
         self,
-        x: Any,
+        x: Data,
         normals: Normals,
         vocabulary: int,
         outputs: int,
@@ -75,7 +74,9 @@ class LSTM(nnx.Module):
         """x (n, steps, inputs); where `is_step` (n, steps) is false, the state stays as it is."""
         recurrent_kernel = self.recurrent_kernel[...]
 
-        def step(state: tuple, inputs: tuple) -> tuple[tuple, None]:
+        Pair = tuple[jax.Array, jax.Array]
+
+        def step(state: Pair, inputs: tuple[jax.Array, jax.Array | None]) -> tuple[Pair, None]:
             from_x, is_step = inputs
             hidden, memory = state
             write, candidate, forget, read = jnp.split(from_x + hidden @ recurrent_kernel, 4, axis=-1)

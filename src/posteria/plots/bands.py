@@ -1,17 +1,26 @@
 """A predictive distribution over one input, as bands around its mean."""
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from posteria.errors import DataError
 from posteria.posteriors.predictive import Predictive
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 # Okabe and Ito's palette, told apart with any colour vision
 BLUE, VERMILLION, BLACK = "#0072B2", "#D55E00", "#000000"
 
 
-def bands(axes: Any, x: np.ndarray, predictive: Predictive, data: tuple | None = None, level: float = 0.9) -> None:
+def bands(
+    axes: "Axes",
+    x: np.ndarray,
+    predictive: Predictive,
+    data: tuple[np.ndarray, np.ndarray] | None = None,
+    level: float = 0.9,
+) -> None:
     """Draw the mean, the central `level` interval of y, and within it the part that is not noise, on Matplotlib axes.
 
     `x` is (n, 1), sorted, and `predictive` belongs to it. The inner band is the mean ± the epistemic std times the

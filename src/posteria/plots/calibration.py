@@ -3,11 +3,14 @@
 `pit` is the predictive distribution function at the truth, (n,): uniform when predictions are right (Dawid 1984).
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from posteria.plots import theme
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 LEVELS = np.linspace(0.05, 0.95, 19)
 PIT_BINS = 10
@@ -46,7 +49,7 @@ def likely_share(share: np.ndarray, count: float) -> tuple[np.ndarray, np.ndarra
     return middle - half, middle + half
 
 
-def reliability_of_intervals(axes: Any, pit: np.ndarray, colour: str = theme.BLUE) -> None:
+def reliability_of_intervals(axes: "Axes", pit: np.ndarray, colour: str = theme.BLUE) -> None:
     """Observed against stated coverage; in the grey, a difference that chance alone would make."""
     chance = TWO_SIGMA * np.sqrt(LEVELS * (1 - LEVELS) / len(pit))
     axes.fill_between(LEVELS, LEVELS - chance, LEVELS + chance, color=theme.RULE, alpha=0.55, lw=0)
@@ -55,7 +58,7 @@ def reliability_of_intervals(axes: Any, pit: np.ndarray, colour: str = theme.BLU
     _unit_square(axes, "stated", "observed")
 
 
-def reliability_of_classes(axes: Any, probs: np.ndarray, y: np.ndarray, colour: str = theme.BLUE) -> None:
+def reliability_of_classes(axes: "Axes", probs: np.ndarray, y: np.ndarray, colour: str = theme.BLUE) -> None:
     """Accuracy against confidence of the most probable class; a mark's area grows with its number of rows."""
     confidence, accuracy, count = accuracy_by_confidence(probs, y)
     axes.plot([0, 1], [0, 1], color=theme.MUTED, lw=0.7)
@@ -64,7 +67,7 @@ def reliability_of_classes(axes: Any, probs: np.ndarray, y: np.ndarray, colour: 
     _unit_square(axes, "confidence", "accuracy")
 
 
-def pit_histogram(axes: Any, pit: np.ndarray, colour: str = theme.BLUE) -> None:
+def pit_histogram(axes: "Axes", pit: np.ndarray, colour: str = theme.BLUE) -> None:
     """Share of truths in each tenth of their predictive distribution; in the grey, what chance alone would make."""
     share = np.histogram(pit, bins=PIT_BINS, range=(0, 1))[0] / len(pit)
     expected = 1 / PIT_BINS
@@ -79,7 +82,7 @@ def pit_histogram(axes: Any, pit: np.ndarray, colour: str = theme.BLUE) -> None:
     axes.set_xlabel("quantile of the truth")
 
 
-def spread_quintiles(axes: Any, pit: np.ndarray, std: np.ndarray, level: float, colour: str = theme.BLUE) -> None:
+def spread_quintiles(axes: "Axes", pit: np.ndarray, std: np.ndarray, level: float, colour: str = theme.BLUE) -> None:
     """Coverage where a method is surest, ..., least sure; bars are what the true share may be."""
     covered = coverage_by_spread(pit, std, level)
     lower, upper = likely_share(covered, len(pit) / QUINTILES)
@@ -93,11 +96,11 @@ def spread_quintiles(axes: Any, pit: np.ndarray, std: np.ndarray, level: float, 
     axes.set_yticks([0, 0.5, 1], ["0", "50%", "100%"])
 
 
-def _percent(value: float, place: int) -> str:
+def _percent(value: float, place: float) -> str:
     return f"{value:.0%}" if value else "0"
 
 
-def _unit_square(axes: Any, x_label: str, y_label: str) -> None:
+def _unit_square(axes: "Axes", x_label: str, y_label: str) -> None:
     axes.set_xlim(0, 1)
     axes.set_ylim(0, 1.02)
     ticks = [0, 0.5, 1]

@@ -1,15 +1,18 @@
 """Entropy of predictions for rows like the training data and for rows unlike them."""
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from posteria.plots import theme
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 BINS = 18
 
 
-def entropy_in_and_out(axes: Any, inside: np.ndarray, outside: np.ndarray, num_classes: int) -> None:
+def entropy_in_and_out(axes: "Axes", inside: np.ndarray, outside: np.ndarray, num_classes: int) -> None:
     """Shares of rows by predictive entropy in nats; a method that knows what it does not know keeps the two apart."""
     most = np.log(num_classes)
     edges = np.linspace(0, most, BINS + 1)

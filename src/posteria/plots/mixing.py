@@ -1,10 +1,13 @@
 """Chains beside one another: R-hat of functions and of weights, and traces."""
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from posteria.plots import theme
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 THRESHOLD = 1.05  # of R-hat, drawn as a line
 NEAREST, FARTHEST = 1e-3, 1.0  # R-hat - 1 below and above are counted in the outermost bins
@@ -12,10 +15,12 @@ BINS = np.geomspace(NEAREST, FARTHEST, 25)
 CHAIN_COLOURS = tuple(style.colour for style in theme.METHODS[:7])
 
 
-def rhat_histogram(axes: Any, rhat: np.ndarray, name: str, colour: str = theme.BLUE) -> None:
+def rhat_histogram(axes: "Axes", rhat: np.ndarray, name: str, colour: str = theme.BLUE) -> None:
     """Share of quantities by their R-hat, on a logarithmic scale of R-hat - 1; chains have mixed left of the line."""
     above_one = np.clip(np.nan_to_num(rhat, nan=np.inf, posinf=np.inf) - 1, NEAREST, FARTHEST)
-    axes.hist(above_one, BINS, weights=np.full(len(rhat), 1 / max(len(rhat), 1)), color=colour, alpha=0.75, lw=0)
+    axes.hist(
+        above_one, BINS.tolist(), weights=np.full(len(rhat), 1 / max(len(rhat), 1)), color=colour, alpha=0.75, lw=0
+    )
     axes.axvline(THRESHOLD - 1, color=theme.MUTED, lw=0.8, ls=(0, (4, 2)))
     axes.set_xscale("log")
     axes.set_xlim(NEAREST, FARTHEST)
@@ -26,7 +31,7 @@ def rhat_histogram(axes: Any, rhat: np.ndarray, name: str, colour: str = theme.B
     axes.set_xlabel(name)
 
 
-def trace(axes: Any, values: np.ndarray, most_points: int = 250) -> None:
+def trace(axes: "Axes", values: np.ndarray, most_points: int = 250) -> None:
     """values is (chain, draw); long chains are thinned to be drawn."""
     step = max(1, -(-values.shape[1] // most_points))
     draws = np.arange(0, values.shape[1], step)

@@ -1,14 +1,17 @@
 """A fitted curve: mean, band, some of the functions drawn, data."""
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from posteria.plots import theme
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 
 def curve(
-    axes: Any,
+    axes: "Axes",
     x: np.ndarray,
     mean: np.ndarray,
     lower: np.ndarray,

@@ -1,6 +1,6 @@
 """The loss over a plane in weight space, with what lies on it or is projected onto it."""
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -8,12 +8,15 @@ from posteria.landscape.connect import Curve
 from posteria.landscape.surface import Surface
 from posteria.plots.theme import INK, METHODS
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 NUM_LEVELS = 12
 ELLIPSE_STDS = 2.0
 
 
 def plane(
-    axes: Any,
+    axes: "Axes",
     surface: Surface,
     *,
     names: tuple[str, ...] = (),

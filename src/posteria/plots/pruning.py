@@ -4,20 +4,24 @@ Every function draws on Matplotlib axes that it is given.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from posteria.errors import DataError
 from posteria.plots import theme
+from posteria.posteriors.base import Posterior
 from posteria.posteriors.masks import MaskPosterior
 from posteria.posteriors.pruned import THRESHOLD, dense_moments, slices_of, weights
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 PATCH = 100  # rows and columns of a dense layer that are shown
 FILTERS = 64  # of a convolution that are shown at most
 
 
-def signal_to_noise(density: Any, cumulative: Any, posterior: Any) -> None:
+def signal_to_noise(density: "Axes", cumulative: "Axes", posterior: Posterior) -> None:
     """The density of 10 log10(|mean| / std) over all weights of layers, and its cumulative. Blundell et al. 2015.
 
     Two peaks say that the weights between them can be told apart: those on the left can go.
@@ -37,7 +41,7 @@ def signal_to_noise(density: Any, cumulative: Any, posterior: Any) -> None:
         axes.set_xlabel("signal-to-noise ratio, dB")
 
 
-def error_against_removed(axes: Any, curves: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> None:
+def error_against_removed(axes: "Axes", curves: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> None:
     """Test error over the share of weights removed, a curve for each name: {name: (shares, errors in %)}."""
     for (name, (shares, errors)), style in zip(curves.items(), theme.styles(["method"] * len(curves))):
         axes.plot(100 * np.asarray(shares), errors, color=style.colour, marker=style.marker, ls=style.dash, label=name)
@@ -48,7 +52,7 @@ def error_against_removed(axes: Any, curves: Mapping[str, tuple[Sequence[float],
         axes.legend(frameon=False)
 
 
-def sparsity_map(axes: Any, is_removed: np.ndarray, title: str = "") -> None:
+def sparsity_map(axes: "Axes", is_removed: np.ndarray, title: str = "") -> None:
     """Weights of one layer that are left, as ink: a 100 x 100 patch in the middle of a matrix (in, out), or a
     convolution's filters (height, width, in, out) side by side."""
     is_left = ~np.asarray(is_removed, bool)
@@ -65,7 +69,7 @@ def sparsity_map(axes: Any, is_removed: np.ndarray, title: str = "") -> None:
     axes.set_title(title or f"{is_left.mean():.1%} left", fontsize="small")
 
 
-def sparsity_over_training(axes: Any, history: Sequence[Mapping[str, np.ndarray]]) -> None:
+def sparsity_over_training(axes: "Axes", history: Sequence[Mapping[str, np.ndarray]]) -> None:
     """The share of each layer's weights that could be removed, along `SparseVariationalDropout`'s training."""
     if not history:
         raise DataError("a history of no moment", "a fit that got past a 20th of its training", "give it more time")
@@ -79,7 +83,7 @@ def sparsity_over_training(axes: Any, history: Sequence[Mapping[str, np.ndarray]
     axes.legend(frameon=False, fontsize="small")
 
 
-def learned_rates(axes: Any, posterior: MaskPosterior) -> None:
+def learned_rates(axes: "Axes", posterior: MaskPosterior) -> None:
     """The dropout rate of each layer; where every unit has its own, their distribution as a box."""
     names, values = zip(*((path, np.atleast_1d(rate)) for path, rate in posterior.rates.items()))
     places = np.arange(len(names))

@@ -1,12 +1,17 @@
 """All methods in one picture: cost against distance, error against rejection, quality against draws."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
 from posteria.plots import theme
 from posteria.plots.svg import LEGEND_COLUMNS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+    from matplotlib.text import Annotation
 
 FEWEST_KEPT = 10  # rows: the error of fewer is mostly chance
 NAME_PLACES = (  # of a point's name, tried in order: points right and up, and where the name is anchored
@@ -48,7 +53,7 @@ def error_by_rejection(error: np.ndarray, uncertainty: np.ndarray, root: bool = 
     return 1 - kept / len(error), np.sqrt(values) if root else values
 
 
-def lines(axes: Any, series: Sequence[Series], x_label: str, y_label: str) -> None:
+def lines(axes: "Axes", series: Sequence[Series], x_label: str, y_label: str) -> None:
     """One line a method, told apart by colour and dash, with a legend below."""
     top = _common_top(series)
     for one in series:
@@ -78,7 +83,7 @@ def _common_top(series: Sequence[Series]) -> float:
 
 
 def cost_against_distance(
-    axes: Any, points: Sequence[Point], x_label: str, y_label: str, ceiling: float | None = None
+    axes: "Axes", points: Sequence[Point], x_label: str, y_label: str, ceiling: float | None = None
 ) -> None:
     """Cheap is left, near is low, both scales logarithmic; the line is the reference's chains from one another."""
     for point in points:
@@ -95,9 +100,9 @@ def cost_against_distance(
     axes.set_xlabel(x_label)
     axes.set_ylabel(y_label)
     heights = [point.y for point in points] + ([ceiling] if ceiling else [])
-    _log_scale(axes.xaxis, axes.set_xlim, [point.x for point in points])
+    _log_scale(axes, "x", [point.x for point in points])
     if min(heights) > 0:
-        _log_scale(axes.yaxis, axes.set_ylim, heights)
+        _log_scale(axes, "y", heights)
     if ceiling is not None:
         axes.axhline(ceiling, color=theme.MUTED, lw=0.8, ls=(0, (4, 2)))
         words = axes.annotate(
@@ -114,21 +119,21 @@ def cost_against_distance(
         _name_points(axes, points, [])
 
 
-def _log_scale(axis: Any, set_limits: Any, values: Sequence[float]) -> None:
+def _log_scale(axes: "Axes", name: Literal["x", "y"], values: Sequence[float]) -> None:
     """Logarithmic, with room at both ends, and 1, 2, 5 as ticks where decades are too few."""
     from matplotlib.ticker import LogLocator, NullFormatter
 
     low, high = min(values), max(values)
     room = max((high / low) ** 0.14, 1.35)
-    getattr(axis.axes, f"set_{axis.axis_name}scale")("log")
-    set_limits(low / room, high * room)
+    axis: Axis = axes.xaxis if name == "x" else axes.yaxis
+    axes.set(**{f"{name}scale": "log", f"{name}lim": (low / room, high * room)})
     axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high / low < 50 else (1,)))
     axis.set_major_formatter(lambda value, _: f"{value:g}")
     axis.set_minor_formatter(NullFormatter())
-    axis.axes.minorticks_off()
+    axes.minorticks_off()
 
 
-def _name_points(axes: Any, points: Sequence[Point], taken: Sequence[Any]) -> None:
+def _name_points(axes: "Axes", points: Sequence[Point], taken: "Sequence[Annotation]") -> None:
     """Each name at the first place around its point that is free of other names and marks, and inside the axes."""
     room = axes.get_window_extent()
     places = axes.transData.transform([(point.x, point.y) for point in points])

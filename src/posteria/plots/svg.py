@@ -8,9 +8,13 @@ import hashlib
 import html
 import io
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from posteria.plots import theme
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 SMALL = (2.1, 1.6)  # inches: two abreast on a phone at a readable size
 MIDDLE = (3.3, 2.2)
@@ -65,7 +69,7 @@ class Canvas:
         self._context.__enter__()
         self.figure = self._figure_class(figsize=self._size)
         grid = self.figure.subplots(1, self._columns, sharey=self._share_y, squeeze=False)
-        self.axes: list[Any] = list(grid[0])
+        self.axes: list[Axes] = list(grid[0])
         _set_margins(self.figure, self.axes)  # for what is placed by its size; legends and labels are yet to come
         return self
 
@@ -105,7 +109,7 @@ def inline(svg: str, alt: str) -> str:
     )
 
 
-def _set_margins(figure: Any, axes: list[Any]) -> None:
+def _set_margins(figure: "Figure", axes: "list[Axes]") -> None:
     """The same in every picture, so that panels line up; a legend at the foot gets its lines."""
     width, height = figure.get_size_inches() * POINTS_PER_INCH
     left = 41.0 if axes[0].get_ylabel() else 30.0

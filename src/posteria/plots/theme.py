@@ -35,7 +35,7 @@ class Style(NamedTuple):
 
     colour: str
     marker: str
-    dash: str | tuple
+    dash: "Dash"
 
 
 _HUES = ("blue", "vermillion", "green", "purple", "orange", "sky", "violet")

@@ -10,13 +10,13 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from posteria import tree
+from posteria.data.arrays import Data
 from posteria.errors import DataError, SettingError
 from posteria.networks import Network
 from posteria.trace import linear
@@ -41,10 +41,14 @@ class Units:
 Selected = Mapping[str, Units]  # by the leaf's path
 
 
+Uses = tuple[tuple[int, np.ndarray], ...]  # number of units, and the unit of each weight
+Masks = dict[str, jax.Array]
+
+
 # ---- which leaves
 
 
-def select(network: Network, structs: tree.Params, x: Any, where: str | None) -> tuple[Selected, str]:
+def select(network: Network, structs: tree.Params, x: Data, where: str | None) -> tuple[Selected, str]:
     """The units of every leaf that can carry noise, or of those that a glob in `where` names ("first/*,last/*"), and a
     note on weights that were left without. `x` is a batch of one datum, for its shapes."""
     if x is None:
@@ -53,7 +57,7 @@ def select(network: Network, structs: tree.Params, x: Any, where: str | None) ->
 
 
 @lru_cache(maxsize=64)
-def _select(network: Network, params: tuple, x: tuple, where: str | None) -> tuple[Selected, str]:
+def _select(network: Network, params: tree.Signature, x: tree.Signature, where: str | None) -> tuple[Selected, str]:
     structs, datum = (treedef.unflatten(jax.ShapeDtypeStruct(*s) for s in leaves) for treedef, leaves in (params, x))
     shapes = dict(zip(tree.paths(structs), (leaf.shape for leaf in jax.tree.leaves(structs))))
     leaves = linear.find(network.apply, structs, datum)
@@ -87,17 +91,17 @@ def _select(network: Network, params: tuple, x: tuple, where: str | None) -> tup
     return selected, f"no noise on {', '.join(without)}" if without else ""
 
 
-def _unit_indices(network: Network, structs: tree.Params, datum: Any) -> dict[str, tuple]:
+def _unit_indices(network: Network, structs: tree.Params, datum: tree.Tree) -> dict[str, Uses]:
     """For each found leaf and use: (number of units, the unit of each weight)."""
     counts: dict[str, list[int]] = {}
 
-    def rule(operation: linear.Operation, extra: Any) -> tuple:
+    def rule(operation: linear.Operation, extra: None) -> tuple[jax.Array, jax.Array]:
         count = math.prod(operation.unit_shape)
         counts.setdefault(operation.path, []).append(count)
         numbers = jnp.arange(1.0, count + 1.0).reshape(operation.unit_shape)
         return operation.op(operation.x, operation.weight), operation.rows(numbers)
 
-    def numbers(params: tree.Params, x: Any) -> dict:
+    def numbers(params: tree.Params, x: Data) -> dict[str, tuple[jax.Array, ...]]:
         counts.clear()  # traced twice by jit's caches, it would be counted twice
         return linear.interpret(network.apply, rule)(params, x)[1]
 
@@ -109,7 +113,7 @@ def _unit_indices(network: Network, structs: tree.Params, datum: Any) -> dict[st
     }
 
 
-def _found_units(uses: tuple) -> Units | None:
+def _found_units(uses: Uses) -> Units | None:
     (count, index), *others = uses
     if any(n != count or not np.array_equal(other, index) for n, other in others):
         return None  # a tied weight, transposed elsewhere: its rows there are its columns here
@@ -152,12 +156,18 @@ def concrete(key: jax.Array, rate: jax.Array, shape: tuple[int, ...]) -> jax.Arr
     return kept / (1.0 - rate)
 
 
-NOISES: dict[str, Callable] = {"bernoulli": bernoulli, "gaussian": gaussian, "concrete": concrete}
+NOISES: dict[str, Callable[[jax.Array, jax.Array, tuple[int, ...]], jax.Array]] = {
+    "bernoulli": bernoulli,
+    "gaussian": gaussian,
+    "concrete": concrete,
+}
 
 Strengths = Mapping[str, jax.Array]  # rate or alpha of each selected leaf: () or (count,)
 
 
-def draw_masks(noise: str, key: jax.Array, selected: Selected, strengths: Strengths, lead: tuple = ()) -> dict:
+def draw_masks(
+    noise: str, key: jax.Array, selected: Selected, strengths: Strengths, lead: tuple[int, ...] = ()
+) -> Masks:
     """A mask (*lead, count) for each selected leaf, from one draw for all of them."""
     counts = [units.count for units in selected.values()]
     parts = [jnp.broadcast_to(strengths[path], (count,)) for path, count in zip(selected, counts)]
@@ -180,7 +190,7 @@ def noisy_weights(
 
 
 def noisy_outputs(
-    network: Network, noise: str, key: jax.Array, params: tree.Params, x: Any, selected: Selected, strengths: Strengths
+    network: Network, noise: str, key: jax.Array, params: tree.Params, x: Data, selected: Selected, strengths: Strengths
 ) -> jax.Array:
     """Outputs of a batch, each datum under a mask of its own (leaves inside a scan: one for the batch)."""
     key_inputs, key_weights = jax.random.split(key)
@@ -191,12 +201,12 @@ def noisy_outputs(
     return linear.interpret(network.apply, _masked)(params, x, masks)[0]
 
 
-def _masked(operation: linear.Operation, masks: dict) -> tuple[jax.Array, None]:
+def _masked(operation: linear.Operation, masks: Masks) -> tuple[jax.Array, None]:
     x = operation.x
     if operation.path in masks:
         x = (x * masks[operation.path].reshape(operation.unit_shape)).astype(x.dtype)
     return operation.op(x, operation.weight), None
 
 
-def _num_rows(x: Any) -> int:
+def _num_rows(x: Data) -> int:
     return jax.tree.leaves(x)[0].shape[0]

@@ -13,7 +13,7 @@ import dataclasses
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -21,19 +21,23 @@ from jax.extend import core
 from jax.extend.core import primitives as prim
 
 from posteria import tree
+from posteria.data.arrays import Data
+from posteria.networks import Apply
 from posteria.nn.convolution import kept_whole, prefers_slices
 from posteria.trace.operations import (
     Form,
     Linear,
     Matrix,
+    Value,
     array_in_place,
     convolve,
     keeps_elements,
     linear_operation,
     plain,
 )
+from posteria.tree import Params, Structure, Tree
 
-Apply = Callable[[tree.Params, Any], Any]  # (params, batch with leading axis n) -> outputs with leading axis n
+F = TypeVar("F", bound=Callable[..., Any])
 
 LOOPS = (prim.scan_p, prim.while_p, prim.cond_p)
 
@@ -102,7 +106,7 @@ class Operation:
         """The leaf-shaped factor that does to the weights what `mask` (unit_shape) does to x:
         op(x * mask, weight) = op(x, weight * as_operand(rows(mask)))."""
 
-        def total(x):  # for each weight, the sum of the inputs that it multiplies
+        def total(x: jax.Array) -> jax.Array:  # for each weight, the sum of the inputs that it multiplies
             y = jax.eval_shape(self.op, x, self.weight)
             return jax.linear_transpose(lambda leaf: self.op(x, self.as_operand(leaf)), self.leaf)(
                 jnp.ones(y.shape, y.dtype)
@@ -113,16 +117,17 @@ class Operation:
         return jnp.where(count == 0, 1, masked / jnp.where(count == 0, 1, count))  # 0: it only ever meets padding
 
 
-Rule = Callable[[Operation, Any], tuple[jax.Array, Any]]  # (operation, the datum's extra) -> (output, record)
+Record = Tree  # what a rule notes of an operation
+Rule = Callable[[Operation, Any], tuple[jax.Array, Record]]  # (operation, the datum's extra) -> (output, record)
 
 
-def find(apply: Apply, params: tree.Params, x: Any) -> dict[str, Leaf]:
+def find(apply: Apply, params: Params, x: Data) -> dict[str, Leaf]:
     """Every leaf's linear uses, by path. Only the shapes and dtypes of `params` and of the batch `x` matter."""
     datum = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:], a.dtype), x)
     return _examine(trace_datum(apply, params, datum)[0], tree.paths(params))
 
 
-def interpret(apply: Apply, rule: Rule) -> Callable[..., tuple[Any, dict[str, tuple]]]:
+def interpret(apply: Apply, rule: Rule) -> Callable[..., tuple[jax.Array, dict[str, tuple[Record, ...]]]]:
     """The network with `rule` in place of every operation on a found leaf.
 
     `run(params, x, extra)` returns the outputs and, for each found leaf, a tuple with the rule's records, use by use.
@@ -130,8 +135,8 @@ def interpret(apply: Apply, rule: Rule) -> Callable[..., tuple[Any, dict[str, tu
     What is the same for all data (standard deviations, a shared mask) a rule holds itself.
     """
 
-    def run(params, x, extra=None):
-        def one(datum, extra):
+    def run(params: Params, x: Data, extra: Tree = None) -> tuple[jax.Array, dict[str, tuple[Record, ...]]]:
+        def one(datum: Tree, extra: Tree) -> tuple[jax.Array, dict[str, tuple[Record, ...]]]:
             closed, structure = trace_datum(apply, params, datum)
             paths = tree.paths(params)
             found = {path for path, leaf in _examine(closed, paths).items() if leaf.found}
@@ -144,22 +149,22 @@ def interpret(apply: Apply, rule: Rule) -> Callable[..., tuple[Any, dict[str, tu
     return run
 
 
-def fast_on_cpu(apply: Callable) -> Callable:
+def fast_on_cpu(apply: F) -> F:
     """`apply` with its convolutions as slices and a matmul where that is faster (on CPU); otherwise `apply` itself."""
     traced = jax.jit(apply)  # its cache of traces
 
     @jax.jit
-    def sliced(*args):
+    def sliced(*args: Tree) -> Tree:
         closed, structure = _trace(apply, *args)
         return jax.tree.unflatten(structure, _Walk().run(closed, [], jax.tree.leaves(args)))
 
-    def run(*args):
+    def run(*args: Tree) -> Tree:
         return sliced(*args) if prefers_slices() and holds_convolution(traced, *args) else apply(*args)
 
-    return run
+    return cast(F, run)
 
 
-def holds_convolution(fn: Callable, *args: Any) -> bool:
+def holds_convolution(fn: Callable[..., Tree], *args: Tree) -> bool:
     """Whether XLA's convolution stands anywhere in fn(*args), inner loops and branches included."""
     return _holds_convolution(jax.jit(fn).trace(*args).jaxpr.jaxpr)
 
@@ -171,36 +176,38 @@ class _Walk:
     """Evaluates a jaxpr and follows parameter leaves through it: `uses` and `reasons` say what became of each, and
     operations on the leaves in `found` are handed to `rule`."""
 
-    def __init__(self, found: Iterable[str] = (), rule: Callable[[Operation], tuple] | None = None):
+    def __init__(
+        self, found: Iterable[str] = (), rule: Callable[[Operation], tuple[jax.Array, Record]] | None = None
+    ) -> None:
         self.found, self.rule = found, rule
         self.uses: dict[str, list[Use]] = defaultdict(list)
         self.reasons: dict[str, str] = {}
-        self.records: dict[str, list] = defaultdict(list)
+        self.records: dict[str, list[Record]] = defaultdict(list)
         self.products: dict[int, tuple[str, jax.Array]] = {}  # outputs of operations, by identity
         self.sums: dict[str, list[str | None]] = defaultdict(list)  # the product, if any, of each use that is none
         self.repeats = 1  # of the scans around what is being evaluated
 
-    def run(self, closed: core.ClosedJaxpr, paths: list[str], args: list) -> list[jax.Array]:
+    def run(self, closed: core.ClosedJaxpr, paths: list[str], args: list[jax.Array]) -> list[jax.Array]:
         """The outputs; the first arguments are the parameter leaves named by `paths`."""
         leaves = [Form.of(path, value) for path, value in zip(paths, args)]
         outputs = self.evaluate(closed.jaxpr, closed.consts, [*leaves, *args[len(paths) :]])
         self._not_found((v for v in outputs if isinstance(v, Form)), "returned as an output")
         return plain(outputs)
 
-    def evaluate(self, jaxpr: core.Jaxpr, consts: Sequence, args: Sequence) -> list:
+    def evaluate(self, jaxpr: core.Jaxpr, consts: Sequence[jax.Array], args: Sequence[Value]) -> list[Value]:
         env = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *args]))
 
-        def read(atom):
+        def read(atom: core.Var | core.Literal) -> Value:
             return atom.val if isinstance(atom, core.Literal) else env[atom]
 
         for eqn in jaxpr.eqns:
             env.update(zip(eqn.outvars, self._step(eqn, [read(atom) for atom in eqn.invars])))
         return [read(atom) for atom in jaxpr.outvars]
 
-    def _step(self, eqn: core.JaxprEqn, values: list) -> list:
+    def _step(self, eqn: core.JaxprEqn, values: list[Value]) -> Sequence[Value]:
         forms = [v for v in values if isinstance(v, Form)]
         if not forms and not _holds_convolution_in(eqn):
-            return bind(eqn, values)
+            return bind(eqn, plain(values))
         if eqn.primitive is prim.jit_p:
             inner = eqn.params["jaxpr"]
             return self.evaluate(inner.jaxpr, inner.consts, values)
@@ -218,8 +225,9 @@ class _Walk:
                 self._look_inside_scan(eqn, values)
         return bind(eqn, plain(values))
 
-    def _operate(self, linear: Linear, values: list) -> jax.Array:
+    def _operate(self, linear: Linear, values: list[Value]) -> jax.Array:
         weight, x = values[linear.weight], values[1 - linear.weight]
+        assert isinstance(weight, Form)
         contracted = frozenset().union(*(dims for axis, dims in enumerate(weight.origins) if axis in linear.summed))
         kept = frozenset().union(*(dims for axis, dims in enumerate(weight.origins) if axis not in linear.summed))
         if isinstance(x, Form):
@@ -253,7 +261,7 @@ class _Walk:
         self.products[id(y)] = weight.path, y
         return y
 
-    def _note_sum(self, eqn: core.JaxprEqn, values: list) -> None:
+    def _note_sum(self, eqn: core.JaxprEqn, values: list[Value]) -> None:
         terms = [v for v in values if not isinstance(v, Form)]
         is_sum = eqn.primitive is prim.add_p and len(terms) == 1 and id(terms[0]) in self.products
         for form in (v for v in values if isinstance(v, Form)):
@@ -264,10 +272,12 @@ class _Walk:
         for form in forms:
             self.reasons.setdefault(form.path, reason)
 
-    def _rematerialised(self, eqn: core.JaxprEqn, values: list) -> list:
-        shells: list = []  # what is known of the outputs that are leaves; arrays must leave through checkpoint itself
+    def _rematerialised(self, eqn: core.JaxprEqn, values: list[Value]) -> list[Value]:
+        shells: list[
+            Value
+        ] = []  # what is known of the outputs that are leaves; arrays must leave through checkpoint itself
 
-        def inner(arrays):
+        def inner(arrays: list[jax.Array]) -> tuple[list[jax.Array], dict[str, list[Record]]]:
             outer, self.records = self.records, defaultdict(list)
             inside = [array_in_place(v, a) for v, a in zip(values, arrays)]
             shells[:] = self.evaluate(eqn.params["jaxpr"], [], inside)
@@ -280,7 +290,7 @@ class _Walk:
             self.records[path].extend(made)
         return [array_in_place(shell, output) for shell, output in zip(shells, outputs)]
 
-    def _look_inside_scan(self, eqn: core.JaxprEqn, values: list) -> None:
+    def _look_inside_scan(self, eqn: core.JaxprEqn, values: list[Value]) -> None:
         """Note the uses of leaves in the body, for their fan-in: they cannot be replaced there."""
         body = eqn.params["jaxpr"]
         inside = [
@@ -289,7 +299,7 @@ class _Walk:
             for v, atom in zip(values, body.jaxpr.invars)
         ]
 
-        def look(arrays):
+        def look(arrays: list[jax.Array]) -> None:
             self.evaluate(body.jaxpr, body.consts, [array_in_place(v, a) for v, a in zip(inside, arrays)])
 
         self.repeats *= eqn.params["length"]
@@ -306,13 +316,13 @@ def _examine(closed: core.ClosedJaxpr, paths: list[str]) -> dict[str, Leaf]:
     return {path: Leaf(tuple(walk.uses[path]), reason, added_to.get(path)) for path, reason in reasons.items()}
 
 
-def _trace(fn: Callable, *args: Any) -> tuple[core.ClosedJaxpr, Any]:
+def _trace(fn: Callable[..., Tree], *args: Tree) -> tuple[core.ClosedJaxpr, Structure]:
     closed, shapes = jax.make_jaxpr(fn, return_shape=True)(*args)
     return closed, jax.tree.structure(shapes)
 
 
-def trace_datum(apply: Apply, params: tree.Params, datum: Any) -> tuple[core.ClosedJaxpr, Any]:
-    def one(params, datum):
+def trace_datum(apply: Apply, params: Params, datum: Tree) -> tuple[core.ClosedJaxpr, Structure]:
+    def one(params: Params, datum: Tree) -> Tree:
         outputs = apply(params, jax.tree.map(lambda a: a[None], datum))
         return jax.tree.map(lambda a: jnp.squeeze(a, 0), outputs)
 
@@ -325,7 +335,7 @@ def _shapes(variables: list[core.Var]) -> list[jax.ShapeDtypeStruct]:
     return [jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=getattr(a, "weak_type", False)) for a in avals]
 
 
-def bind(eqn: core.JaxprEqn, values: list) -> list:
+def bind(eqn: core.JaxprEqn, values: Sequence[jax.Array]) -> list[jax.Array]:
     if eqn.primitive is prim.conv_general_dilated_p:
         return [convolve(eqn, *values)]
     params = eqn.params

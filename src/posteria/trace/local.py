@@ -20,8 +20,10 @@ import jax
 import jax.numpy as jnp
 
 from posteria import tree
+from posteria.data.arrays import Data
+from posteria.networks import Apply
 from posteria.random import fast_normal
-from posteria.trace.linear import Apply, Leaf, Operation, find, interpret
+from posteria.trace.linear import Leaf, Operation, find, interpret
 
 LOCAL, FLIPOUT, EACH_DATUM, SHARED = "local", "flipout", "each datum", "shared"  # what is done with a leaf
 BIAS = "bias"  # its variance joins that of the local operation it is added to
@@ -29,8 +31,12 @@ POINT = "point"  # nothing: it has no noise
 SMALLEST_VARIANCE = 1e-16  # added under the root, whose slope at 0 is infinite: a datum may be all zeros
 
 
+Shapes = dict[Any, tuple[int, ...]]  # by path, or by path and use or side
+Noise = dict[Any, jax.Array]  # likewise
+
+
 def treatments(
-    apply: Apply, params: tree.Params, x: Any, estimator: str, points: frozenset[str] = frozenset()
+    apply: Apply, params: tree.Params, x: Data, estimator: str, points: frozenset[str] = frozenset()
 ) -> dict[str, str]:
     """What `estimator` ("local", "local-independent" or "flipout") does with each leaf, by path."""
     return _treatments(find(apply, params, x), params, estimator, points)
@@ -43,7 +49,8 @@ def _treatments(leaves: dict[str, Leaf], params: tree.Params, estimator: str, po
     joins = {
         path
         for path, leaf in leaves.items()
-        if how[path] == EACH_DATUM and how.get(leaf.added_to or "") == LOCAL and leaves[leaf.added_to].positions == 1
+        if how[path] == EACH_DATUM and leaf.added_to is not None
+        if how.get(leaf.added_to) == LOCAL and leaves[leaf.added_to].positions == 1
     }
     return how | dict.fromkeys(joins, BIAS)
 
@@ -58,13 +65,13 @@ def _treatment(leaf: Leaf, estimator: str, num_axes: int) -> str:
 
 def noisy(
     apply: Apply, estimator: str, points: frozenset[str] = frozenset()
-) -> Callable[[tree.Params, tree.Params, Any, jax.Array], Any]:
+) -> Callable[[tree.Params, tree.Params, Data, jax.Array], jax.Array]:
     """`run(means, stds, x, key)`: the outputs, each datum with its own draw as far as `estimator` can.
 
     Leaves in `points` have no noise, whatever their std.
     """
 
-    def run(means: tree.Params, stds: tree.Params, x: Any, key: jax.Array) -> Any:
+    def run(means: tree.Params, stds: tree.Params, x: Data, key: jax.Array) -> jax.Array:
         num_data = tree.length(x)
         paths, treedef = tree.paths(means), jax.tree.structure(means)
         found = find(apply, means, x)
@@ -83,8 +90,8 @@ def noisy(
         moved |= {path: mean[path] + std[path] * each[path, 0] for path in paths if how[path] == EACH_DATUM}
         axes = [0 if how[path] == EACH_DATUM else None for path in paths]
 
-        def rule(operation: Operation, extra: tuple) -> tuple:
-            noise, signs = extra
+        def rule(operation: Operation, extra: tuple[Noise, Noise]) -> tuple[jax.Array, None]:
+            normals, signs = extra
             path, dtype = operation.path, operation.x.dtype
             op = _as_vector_times_matrix(operation) if how[path] == LOCAL else operation.op
             centre = op(operation.x, operation.weight)
@@ -92,7 +99,7 @@ def noisy(
                 spread = op(operation.x**2, operation.as_operand(variance[path].astype(dtype)))
                 if path in bias_of:
                     spread += jnp.square(std[bias_of[path]]).astype(dtype).reshape(spread.shape)
-                noise = noise[path, operation.use].astype(dtype)
+                noise = normals[path, operation.use].astype(dtype)
                 smallest = max(SMALLEST_VARIANCE, 16 * float(jnp.finfo(dtype).smallest_subnormal))  # of float16: 1e-6
                 return centre + jnp.sqrt(spread + smallest) * noise, None
             if how[path] == FLIPOUT:
@@ -107,7 +114,7 @@ def noisy(
         if EACH_DATUM not in how.values():
             return walk(treedef.unflatten(leaves), x, (each, signs))[0]
 
-        def one(leaves: list, datum: Any, extra: tuple) -> Any:
+        def one(leaves: list[jax.Array], datum: tree.Tree, extra: tuple[Noise, Noise]) -> jax.Array:
             batch, extra = jax.tree.map(lambda leaf: leaf[None], (datum, extra))
             return jax.tree.map(lambda leaf: leaf[0], walk(treedef.unflatten(leaves), batch, extra)[0])
 
@@ -130,16 +137,16 @@ def _as_vector_times_matrix(operation: Operation) -> Callable[[jax.Array, jax.Ar
     return op
 
 
-def _noise_like(apply: Apply, params: tree.Params, x: Any, how: dict[str, str]) -> dict[str, dict]:
+def _noise_like(apply: Apply, params: tree.Params, x: Data, how: dict[str, str]) -> dict[str, Shapes]:
     """Shapes of the noise: "each" and "signs" for one datum, "shared" for all."""
 
-    def rule(operation: Operation, extra: None) -> tuple:
+    def rule(operation: Operation, extra: None) -> tuple[jax.Array, tuple[jax.Array, ...]]:
         y = operation.op(operation.x, operation.weight)
         return y, (y, jnp.zeros(operation.unit_shape), jnp.zeros(operation.out_unit_shape))
 
     datum = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((1, *leaf.shape[1:]), leaf.dtype), x)
     records = jax.eval_shape(lambda params, x: interpret(apply, rule)(params, x)[1], params, datum)
-    like: dict[str, dict] = {"each": {}, "shared": {}, "signs": {}}
+    like: dict[str, Shapes] = {"each": {}, "shared": {}, "signs": {}}
     for path, leaf in zip(tree.paths(params), jax.tree.leaves(params)):
         if how[path] == LOCAL:
             like["each"] |= {(path, use): record[0].shape[1:] for use, record in enumerate(records[path])}
@@ -153,11 +160,11 @@ def _noise_like(apply: Apply, params: tree.Params, x: Any, how: dict[str, str]) 
     return like
 
 
-def _total(shapes: dict) -> int:
+def _total(shapes: Shapes) -> int:
     return sum(map(math.prod, shapes.values()))
 
 
-def _split(flat: jax.Array, shapes: dict) -> dict:
+def _split(flat: jax.Array, shapes: Shapes) -> Noise:
     """The last axis of `flat` cut into arrays of those shapes: noise is drawn in one call."""
     if not shapes:
         return {}

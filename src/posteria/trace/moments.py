@@ -21,14 +21,16 @@ from jax.scipy.special import ndtr
 from jax.scipy.stats import norm
 
 from posteria import tree
+from posteria.data.arrays import Data
 from posteria.errors import NetworkError
+from posteria.networks import Apply
 from posteria.trace import operations
-from posteria.trace.linear import Apply, bind, trace_datum
+from posteria.trace.linear import bind, trace_datum
 
 FOLLOWED = "linear operations, sums and ReLU, on values that do not share weights"
 INSTEAD = "use a method that samples weights, or change the network"
 
-Run = Callable[[tree.Params, tree.Params, Any], tuple[jax.Array, jax.Array]]
+Run = Callable[[tree.Params, tree.Params, Data], tuple[jax.Array, jax.Array]]
 
 
 def moments(apply: Apply) -> Run:
@@ -38,8 +40,8 @@ def moments(apply: Apply) -> Run:
     NetworkError that names it; so does `jax.eval_shape`, before anything is compiled.
     """
 
-    def run(means: tree.Params, variances: tree.Params, x: Any) -> tuple[jax.Array, jax.Array]:
-        def one(datum: Any) -> tuple[jax.Array, jax.Array]:
+    def run(means: tree.Params, variances: tree.Params, x: Data) -> tuple[jax.Array, jax.Array]:
+        def one(datum: tree.Tree) -> tuple[jax.Array, jax.Array]:
             output = _follow(apply, means, variances, datum, may_share=False)
             return jnp.atleast_1d(output.mean), jnp.atleast_1d(output.variance)
 
@@ -48,11 +50,11 @@ def moments(apply: Apply) -> Run:
     return run
 
 
-def is_affine(apply: Apply, params: tree.Params, x: Any) -> bool:
+def is_affine(apply: Apply, params: tree.Params, x: Data) -> bool:
     """Whether the outputs at x (a batch) are affine in the parameters, as far as the walk can tell."""
     found = []
 
-    def one(means: tree.Params, x: Any) -> jax.Array:
+    def one(means: tree.Params, x: Data) -> jax.Array:
         output = _follow(apply, means, means, tree.index(x, 0), may_share=True)
         found.append(output.is_affine)
         return output.mean
@@ -71,6 +73,9 @@ class Uncertain(NamedTuple):
     variance: jax.Array
     leaves: frozenset[str]
     is_affine: bool
+
+
+Value = Uncertain | jax.Array
 
 
 def rectified(mean: jax.Array, variance: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -92,7 +97,7 @@ def rectified(mean: jax.Array, variance: jax.Array) -> tuple[jax.Array, jax.Arra
 # ---- the walk
 
 
-def _follow(apply: Apply, means: tree.Params, variances: tree.Params, datum: Any, may_share: bool) -> Uncertain:
+def _follow(apply: Apply, means: tree.Params, variances: tree.Params, datum: tree.Tree, may_share: bool) -> Uncertain:
     closed, structure = trace_datum(apply, means, datum)
     if structure.num_leaves != 1:
         raise NetworkError(f"the network returns {structure.num_leaves} arrays", "one", "return the outputs alone")
@@ -108,21 +113,21 @@ class _Walk:
     def __init__(self, may_share: bool) -> None:
         self.may_share = may_share
 
-    def evaluate(self, jaxpr: core.Jaxpr, consts: Sequence, args: Sequence) -> list:
+    def evaluate(self, jaxpr: core.Jaxpr, consts: Sequence[jax.Array], args: Sequence[Value]) -> list[Value]:
         env = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *args]))
 
-        def read(atom: Any) -> Any:
+        def read(atom: core.Var | core.Literal) -> Value:
             return atom.val if isinstance(atom, core.Literal) else env[atom]
 
         for eqn in jaxpr.eqns:
             env.update(zip(eqn.outvars, self._step(eqn, [read(atom) for atom in eqn.invars])))
         return [read(atom) for atom in jaxpr.outvars]
 
-    def _step(self, eqn: core.JaxprEqn, values: list) -> list:
+    def _step(self, eqn: core.JaxprEqn, values: list[Value]) -> Sequence[Value]:
         random = [value for value in values if isinstance(value, Uncertain)]
         if not random:
-            return bind(eqn, values)
-        inner = eqn.params.get("jaxpr", eqn.params.get("call_jaxpr"))
+            return bind(eqn, [value for value in values if not isinstance(value, Uncertain)])
+        inner: Any = eqn.params.get("jaxpr") or eqn.params.get("call_jaxpr")
         if eqn.primitive in (prim.jit_p, prim.remat_p, prim.custom_jvp_call_p, prim.custom_vjp_call_p):
             return self.evaluate(getattr(inner, "jaxpr", inner), getattr(inner, "consts", ()), values)
         self._check_independent(eqn, random)
@@ -143,7 +148,7 @@ class _Walk:
             )
 
 
-def _uncertain(value: Any) -> Uncertain:
+def _uncertain(value: Value) -> Uncertain:
     if isinstance(value, Uncertain):
         return value
     value = jnp.asarray(value)
@@ -155,37 +160,38 @@ def _joined(parts: Sequence[Uncertain], mean: jax.Array, variance: jax.Array, is
     return Uncertain(mean, variance, leaves, is_affine and all(part.is_affine for part in parts))
 
 
-def _sum(eqn: core.JaxprEqn, values: list) -> Uncertain:
+def _sum(eqn: core.JaxprEqn, values: list[Value]) -> Uncertain:
     """x + y and x - y: variances add."""
     x, y = map(_uncertain, values)
     return _joined([x, y], bind(eqn, [x.mean, y.mean])[0], x.variance + y.variance)
 
 
-def _negative(eqn: core.JaxprEqn, values: list) -> Uncertain:
-    return values[0]._replace(mean=-values[0].mean)
+def _negative(eqn: core.JaxprEqn, values: list[Value]) -> Uncertain:
+    x = _uncertain(values[0])
+    return x._replace(mean=-x.mean)
 
 
-def _product(eqn: core.JaxprEqn, values: list) -> Uncertain:
+def _product(eqn: core.JaxprEqn, values: list[Value]) -> Uncertain:
     """Any operation linear in both operands: products, dots and convolutions of independent factors."""
     x, y = map(_uncertain, values)
 
     def op(x: jax.Array, y: jax.Array) -> jax.Array:
         return bind(eqn, [x, y])[0]
 
-    variance = op(x.variance, y.variance) if x.leaves and y.leaves else 0.0
+    variance: Any = op(x.variance, y.variance) if x.leaves and y.leaves else 0.0
     variance += op(x.variance, y.mean**2) if x.leaves else 0.0
     variance += op(x.mean**2, y.variance) if y.leaves else 0.0
     return _joined([x, y], op(x.mean, y.mean), variance, is_affine=not (x.leaves and y.leaves))
 
 
-def _quotient(eqn: core.JaxprEqn, values: list) -> Uncertain:
-    x, y = values
+def _quotient(eqn: core.JaxprEqn, values: list[Value]) -> Uncertain:
+    x, y = _uncertain(values[0]), values[1]
     if isinstance(y, Uncertain):
         raise NetworkError("the network divides by what depends on weights", FOLLOWED, INSTEAD)
     return x._replace(mean=bind(eqn, [x.mean, y])[0], variance=x.variance / y**2)
 
 
-def _larger(eqn: core.JaxprEqn, values: list) -> Uncertain:
+def _larger(eqn: core.JaxprEqn, values: list[Value]) -> Uncertain:
     """max(x, c) = c + ReLU(x - c)."""
     x, c = map(_uncertain, values if isinstance(values[0], Uncertain) else values[::-1])
     if c.leaves:
@@ -194,7 +200,7 @@ def _larger(eqn: core.JaxprEqn, values: list) -> Uncertain:
     return Uncertain(c.mean + mean, variance, x.leaves, is_affine=False)
 
 
-def _concatenated(eqn: core.JaxprEqn, values: list) -> Uncertain:
+def _concatenated(eqn: core.JaxprEqn, values: list[Value]) -> Uncertain:
     parts = [_uncertain(value) for value in values]
     mean, variance = (bind(eqn, list(each))[0] for each in zip(*(part[:2] for part in parts)))
     return _joined(parts, mean, variance)

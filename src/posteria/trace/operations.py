@@ -2,9 +2,9 @@
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -40,23 +40,28 @@ class Form:
         return cls(path, value, jax.ShapeDtypeStruct(value.shape, value.dtype), origins, lambda leaf: leaf)
 
     def through(self, eqn: core.JaxprEqn) -> "Form":
-        def as_operand(leaf, before=self.as_operand):
+        def as_operand(leaf: jax.Array, before: Callable[[jax.Array], jax.Array] = self.as_operand) -> jax.Array:
             return eqn.primitive.bind(before(leaf), **eqn.params)
 
         value = eqn.primitive.bind(self.value, **eqn.params)
         return dataclasses.replace(self, value=value, origins=_moved(self.origins, eqn), as_operand=as_operand)
 
 
-def plain(values: list) -> list:
+Value = Form | jax.Array
+Shape = tuple[int, ...]
+Origins = tuple[frozenset[int], ...]
+
+
+def plain(values: Sequence[Value]) -> list[jax.Array]:
     return [v.value if isinstance(v, Form) else v for v in values]
 
 
-def array_in_place(value: Any, array: jax.Array) -> Any:
+def array_in_place(value: Value, array: jax.Array) -> Value:
     return dataclasses.replace(value, value=array) if isinstance(value, Form) else array
 
 
-def shape_of(atom: Any) -> tuple[int, ...]:
-    return atom.aval.shape
+def shape_of(atom: core.Var | core.Literal) -> Shape:
+    return cast(Any, atom.aval).shape
 
 
 def keeps_elements(eqn: core.JaxprEqn) -> bool:
@@ -64,7 +69,7 @@ def keeps_elements(eqn: core.JaxprEqn) -> bool:
     return eqn.primitive in LAYOUT and math.prod(shape_of(eqn.outvars[0])) == math.prod(shape_of(eqn.invars[0]))
 
 
-def _moved(origins: tuple[frozenset[int], ...], eqn: core.JaxprEqn) -> tuple[frozenset[int], ...]:
+def _moved(origins: Origins, eqn: core.JaxprEqn) -> Origins:
     """The leaf's dims on each axis after a change of layout."""
     shape, params = shape_of(eqn.outvars[0]), eqn.params
     if eqn.primitive is prim.transpose_p:
@@ -79,7 +84,7 @@ def _moved(origins: tuple[frozenset[int], ...], eqn: core.JaxprEqn) -> tuple[fro
     return origins
 
 
-def _reshaped(origins, old: tuple[int, ...], new: tuple[int, ...]) -> tuple[frozenset[int], ...]:
+def _reshaped(origins: Origins, old: Shape, new: Shape) -> Origins:
     """Old and new axes are cut into the shortest runs of equal size; within a run, dims cannot be told apart."""
     moved: list[frozenset[int]] = []
     i = 0
@@ -122,7 +127,7 @@ class Matrix:
     outputs: Callable[[jax.Array], jax.Array]  # y -> (position, column)
 
 
-def linear_operation(eqn: core.JaxprEqn, values: list) -> Linear | None:
+def linear_operation(eqn: core.JaxprEqn, values: Sequence[Value]) -> Linear | None:
     name, shapes = eqn.primitive.name, [shape_of(v) for v in eqn.invars]
     if eqn.primitive is prim.dot_general_p:
         weight = 1 if isinstance(values[1], Form) else 0
@@ -130,7 +135,7 @@ def linear_operation(eqn: core.JaxprEqn, values: list) -> Linear | None:
         x_shape, x_contracted, x_matched = shapes[1 - weight], contracted[1 - weight], matched[1 - weight]
         positions = tuple(axis for axis in range(len(x_shape)) if axis not in (*x_contracted, *x_matched))
 
-        def op(x, w):
+        def op(x: jax.Array, w: jax.Array) -> jax.Array:
             return prim.dot_general_p.bind(*((x, w) if weight else (w, x)), **eqn.params)
 
         times = math.prod(x_shape[axis] for axis in positions)
@@ -152,7 +157,9 @@ def linear_operation(eqn: core.JaxprEqn, values: list) -> Linear | None:
     return None
 
 
-def _dot_as_matrix(weight: int, shape: tuple, contracted: Any, positions: tuple, times: int) -> Matrix:
+def _dot_as_matrix(
+    weight: int, shape: Shape, contracted: Sequence[Sequence[int]], positions: Shape, times: int
+) -> Matrix:
     summed, x_contracted = tuple(contracted[weight]), tuple(contracted[1 - weight])
     kept = tuple(axis for axis in range(len(shape)) if axis not in summed)
     num_rows = math.prod(shape[axis] for axis in summed)
@@ -164,7 +171,7 @@ def _dot_as_matrix(weight: int, shape: tuple, contracted: Any, positions: tuple,
     )
 
 
-def _convolution_as_matrix(eqn: core.JaxprEqn, shape: tuple) -> Matrix | None:
+def _convolution_as_matrix(eqn: core.JaxprEqn, shape: Shape) -> Matrix | None:
     p = eqn.params
     if p["feature_group_count"] != 1 or not set(p["lhs_dilation"]) <= {1}:
         return None
