@@ -30,8 +30,8 @@ FURTHER = {
     "multiswag": po.Ensemble(SNAPSHOTS, 2),
     "fast-geometric-ensemble": po.FastGeometricEnsemble(SHORT, num_snapshots=4, epochs_per_snapshot=2, batch_size=20),
     "elliptical-slice": po.EllipticalSlice(**FEW),
-    "subspace": po.Subspace(po.EllipticalSlice(num_draws=6, num_warmup=8), rank=2, trajectory=SNAPSHOTS),
-    "subspace-curve": po.Subspace(po.NUTS(num_draws=6, num_warmup=8), "curve", trajectory=SNAPSHOTS),
+    "subspace": po.Subspace(po.EllipticalSlice(num_draws=6, num_warmup=8), rank=2, swag=SNAPSHOTS),
+    "subspace-curve": po.Subspace(po.NUTS(num_draws=6, num_warmup=8), "curve", swag=SNAPSHOTS),
 }
 
 
