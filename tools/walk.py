@@ -24,7 +24,7 @@ import numpy as np
 import posteria as po
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
-import test_layering as layering  # noqa: E402
+import test_layering as layering
 
 ROOT = Path(po.__file__).parent
 LIMITS = {"fit": 30, "compare": 45}  # files; 39 and 66 before there were rooms
