@@ -7,6 +7,7 @@ from posteria import metrics as metrics
 from posteria import nn as nn
 from posteria.comparison.api import compare as compare
 from posteria.comparison.api import grade as grade
+from posteria.compiled import clear as clear
 from posteria.engine.layout import use_cores as use_cores
 from posteria.engine.loop import Kernel as Kernel
 from posteria.engine.loop import Run as Run

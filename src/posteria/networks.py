@@ -37,6 +37,11 @@ class Network:
     spec: Json | None = field(default=None, compare=False)
     trained: bool = False
 
+    @property
+    def compiled_for(self) -> Any:
+        """What compiled code is kept by: the function, which may be in several `Network`s, where it can hold any."""
+        return self.apply if hasattr(self.apply, "__dict__") and not hasattr(self.apply, "__self__") else self
+
 
 def network(obj: object) -> Network:
     """A `Network` from what the user has.

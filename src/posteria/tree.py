@@ -47,22 +47,45 @@ def ravel(tree: Params) -> jax.Array:
     if not leaves:
         return jnp.zeros(0)
     dtype = jnp.result_type(jnp.float32, *leaves)
+    if not _is_traced(leaves):
+        return jax.device_put(np.concatenate([np.ravel(np.asarray(leaf)).astype(dtype) for leaf in leaves]))
     return jnp.concatenate([jnp.ravel(leaf).astype(dtype) for leaf in leaves])
 
 
-def unraveller(tree: Params) -> Callable[[jax.Array], Params]:
+def ravel_each(tree: Params) -> jax.Array:
+    """Trees with one leading axis as flat vectors, (tree, size); of arrays, not while tracing."""
+    leaves = jax.tree.leaves(tree)
+    dtype = jnp.result_type(jnp.float32, *leaves)
+    return jax.device_put(np.concatenate([np.asarray(leaf).astype(dtype).reshape(len(leaf), -1) for leaf in leaves], 1))
+
+
+def _is_traced(values: Any) -> bool:
+    """Else the work is done on the host: by itself, JAX would compile every operation for every shape."""
+    return any(isinstance(value, jax.core.Tracer) for value in values)
+
+
+def unraveller(tree: Params) -> Callable[[Any], Params]:
     """The way back from `ravel(tree)`: leading axes of the flat array are kept, dtypes restored."""
     leaves, treedef = jax.tree.flatten(structs(tree))
     sizes = [math.prod(leaf.shape) for leaf in leaves]
 
-    def unravel(flat: jax.Array) -> Params:
-        parts = jax.lax.split(flat, sizes, axis=flat.ndim - 1)  # slices would each be padded again by the gradient
+    def unravel(flat: Any) -> Params:
         lead = flat.shape[:-1]
+        if not _is_traced([flat]):
+            slices = np.split(np.asarray(flat), np.cumsum(sizes)[:-1], axis=-1)
+            host = [part.reshape(lead + leaf.shape).astype(leaf.dtype) for part, leaf in zip(slices, leaves)]
+            return treedef.unflatten(jax.device_put(host))
+        parts = jax.lax.split(flat, sizes, axis=flat.ndim - 1)  # slices would each be padded again by the gradient
         return treedef.unflatten(
             part.reshape(lead + leaf.shape).astype(leaf.dtype) for part, leaf in zip(parts, leaves)
         )
 
     return unravel
+
+
+def on_device(tree: Tree) -> Tree:
+    """Arrays as JAX's, in its dtypes; `jnp.asarray` would compile a function for every shape."""
+    return jax.device_put(jax.tree.map(np.asarray, tree))
 
 
 def stack(trees: list[Tree]) -> Tree:

@@ -9,7 +9,6 @@ import fnmatch
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
 import jax
@@ -19,6 +18,7 @@ from jax.extend import core
 from jax.extend.core import primitives as prim
 
 from posteria import tree
+from posteria.compiled import kept
 from posteria.data.arrays import Data
 from posteria.errors import SettingError
 from posteria.models.target import Target
@@ -97,7 +97,7 @@ def subset_paths(target: Target, subset: str | Sequence[str]) -> tuple[str, ...]
     return tuple(path for path in paths if any(fnmatch.fnmatchcase(path, pattern) for pattern in patterns))
 
 
-@lru_cache(maxsize=64)
+@kept
 def _last_layer(target: Target) -> tuple[str, ...]:
     """The leaves that do not feed the input of the last linear operation: its weight, its bias."""
     structs = target.structs["network"]
@@ -122,7 +122,7 @@ def _last_layer(target: Target) -> tuple[str, ...]:
     return tuple(path for path, var in zip(paths, jaxpr.invars) if var not in needed)
 
 
-@lru_cache(maxsize=64)
+@kept
 def factored(target: Target, paths: tuple[str, ...]) -> FactoredNetwork:
     """The leaves at `paths` as matrices, and the Jacobian in them; pass `target.without_data()`."""
     if target.blank_input is None:

@@ -3,7 +3,6 @@
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any, Literal
 
 import jax
@@ -11,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from posteria import tree
+from posteria.compiled import kept
 from posteria.curvature.diagonal import Diagonal
 from posteria.curvature.full import Full
 from posteria.curvature.jacobian import FactoredNetwork, factored
@@ -192,7 +192,7 @@ def _block_sums(
     return ACCUMULATED[settings.structure].block(network.weights, jacobian, hessians, counts)
 
 
-@lru_cache(maxsize=64)
+@kept
 def _compiled_block(target: Target, settings: Settings) -> Callable[..., Sums]:
     def add(sums: Sums, params: tree.Params, batch: Data, counts: jax.Array, key: jax.Array) -> Sums:
         return jax.tree.map(jnp.add, sums, _block_sums(target, settings, params, batch, counts, key))
@@ -200,7 +200,7 @@ def _compiled_block(target: Target, settings: Settings) -> Callable[..., Sums]:
     return jax.jit(add, donate_argnums=0)
 
 
-@lru_cache(maxsize=64)
+@kept
 def _compiled_zeros(target: Target, settings: Settings) -> Callable[[], Sums]:
     """Sums of no data."""
     network = factored(target, settings.paths)
@@ -212,7 +212,7 @@ def _compiled_zeros(target: Target, settings: Settings) -> Callable[[], Sums]:
         return ACCUMULATED[settings.structure].block(network.weights, jacobian, jnp.zeros((1, r, r)), jnp.zeros(1))
 
     shapes = jax.eval_shape(one)
-    return lambda: jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
+    return lambda: jax.tree.map(lambda s: np.zeros(s.shape, s.dtype), shapes)
 
 
 def _measure_low_rank(
@@ -236,7 +236,7 @@ def _measure_low_rank(
     return low_rank(prior, *leading(*iterate(start, params, stacked, scale, key_labels)))
 
 
-@lru_cache(maxsize=64)
+@kept
 def _compiled_lanczos(target: Target, settings: Settings, rank: int) -> Callable[..., Tridiagonal]:
     network = factored(target, settings.paths)
     unravel = tree.unraveller(target.structs)

@@ -1,12 +1,12 @@
 """The stiffest direction of a density or a loss, which bounds the steps that are stable in it: by power iteration."""
 
 from collections.abc import Callable
-from functools import lru_cache
 
 import jax
 import jax.numpy as jnp
 
 from posteria import tree
+from posteria.compiled import kept
 from posteria.data.arrays import Data
 from posteria.models.coordinates import Coordinates
 from posteria.models.target import Density, Target
@@ -60,7 +60,7 @@ def largest_eigenvalue(product: Product, first: jax.Array, num_iterations: int) 
     return jnp.copysign(jnp.linalg.norm(image), direction @ image)
 
 
-@lru_cache(maxsize=64)
+@kept
 def _largest(fn: Loss, target: Target | Density) -> Callable[[tree.Params, jax.Array, Data], jax.Array]:
     def largest(params: tree.Params, key: jax.Array, data: Data) -> jax.Array:
         first = jax.random.normal(key, (tree.size(target.structs),))

@@ -58,7 +58,13 @@ def num_rows(x: Data) -> int:
 
 def rows(x: Data, indices: Rows) -> Data:
     """Rows of every leaf, on the host: NumPy leaves stay NumPy, and an index out of range is an error there."""
-    return jax.tree.map(lambda leaf: leaf[indices], x)
+    return jax.tree.map(lambda leaf: _on_host(leaf)[indices], x)
+
+
+def _on_host(leaf: Any) -> Any:
+    """As NumPy's where that is free: JAX would compile the choice of rows for every shape."""
+    is_free = isinstance(leaf, jax.Array) and not isinstance(leaf, jax.core.Tracer) and leaf.is_fully_addressable
+    return np.asarray(leaf) if is_free and all(d.platform == "cpu" for d in leaf.devices()) else leaf
 
 
 def joined(x: Data, other: Data) -> Data:

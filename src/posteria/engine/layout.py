@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import lru_cache, partial
+from functools import cache, partial
 from typing import Any
 
 import jax
@@ -18,6 +18,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from posteria import tree
+from posteria.compiled import kept
 
 
 def choose(num_chains: int, recorded: str | None = None) -> "Threads | Devices | Vectorised":
@@ -130,22 +131,22 @@ def _on_host(leaf: Any) -> Any:
     return leaf if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key) else np.asarray(leaf)
 
 
-@lru_cache(maxsize=1)
+@cache
 def _pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(len(os.sched_getaffinity(0)), thread_name_prefix="posteria-chain")
 
 
-@lru_cache(maxsize=256)
+@kept
 def _jit(fn: Callable) -> Callable:
     return jax.jit(fn)
 
 
-@lru_cache(maxsize=256)
+@kept
 def _jit_vmapped(fn: Callable, num_shared: int) -> Callable:
     return jax.jit(jax.vmap(fn, in_axes=(0, *[None] * num_shared)))
 
 
-@lru_cache(maxsize=256)
+@kept
 def _jit_sharded(fn: Callable, mesh: Mesh, num_shared: int) -> Callable:
     specs = (PartitionSpec("chains"), *[PartitionSpec()] * num_shared)
 

@@ -9,7 +9,6 @@ nothing.
 
 import time
 from collections.abc import Callable
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from posteria import tree
+from posteria.compiled import kept
 from posteria.engine import layout as layouts
 from posteria.engine.checkpoint import Checkpoint, Rows
 from posteria.engine.progress import Progress
@@ -213,7 +213,7 @@ def _state(layout: Any, chains: Any) -> Any:
     return layout.join(chains)[1]
 
 
-@lru_cache(maxsize=256)
+@kept
 def _initialiser(kernel: Kernel) -> Callable:
     """(key data, start) -> (key data, state), for one chain."""
 
@@ -229,7 +229,7 @@ def _typed(state: Any) -> Any:
     return jax.tree.map(lambda leaf: jax.lax.convert_element_type(leaf, jnp.result_type(leaf)), state)
 
 
-@lru_cache(maxsize=256)
+@kept
 def _chunk(kernel: Kernel, keep: Callable, thinning: int, capacity: int) -> Callable:
     """(chain, data, first, count) -> (chain, rows, infos): `count` rows of `thinning` steps, numbered from `first`."""
 
@@ -264,7 +264,7 @@ def _chunk(kernel: Kernel, keep: Callable, thinning: int, capacity: int) -> Call
     return run_chunk
 
 
-@lru_cache(maxsize=256)
+@kept
 def _chunk_of_calls(kernel: Kernel, keep: Callable, thinning: int) -> Callable:
     """The same with one compiled call a step: on CPU, XLA's convolution is twenty times slower in a compiled loop."""
 
@@ -292,7 +292,7 @@ def _chunk_of_calls(kernel: Kernel, keep: Callable, thinning: int) -> Callable:
     return run_calls
 
 
-@lru_cache(maxsize=256)
+@kept
 def _holds_convolution(kernel: Kernel, signature: tuple) -> bool:
     treedef, leaves = signature
     chain, data = treedef.unflatten(jax.ShapeDtypeStruct(*leaf) for leaf in leaves)
@@ -314,7 +314,7 @@ def _row_shapes(kernel: Kernel, keep: Callable, chain: tuple, data: Any) -> tupl
     return _row_shapes_of(kernel, keep, tree.signature((chain, data)))
 
 
-@lru_cache(maxsize=256)
+@kept
 def _row_shapes_of(kernel: Kernel, keep: Callable, signature: tuple) -> tuple:
     def one_row(chain: tuple, data: Any) -> tuple:
         key_data, state = chain

@@ -5,7 +5,6 @@ curve, by Adam: one t and one mini-batch a step.
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
 from math import comb
 from typing import Any, Literal, NamedTuple
 
@@ -14,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from posteria import tree
+from posteria.compiled import kept
 from posteria.curvature.stiffness import energy
 from posteria.data.batches import batch_of
 from posteria.engine.loop import Kernel, Run
@@ -148,7 +148,7 @@ def weights(form: str, num_points: int, t: jax.Array) -> jax.Array:
     return jnp.maximum(0.0, 1.0 - jnp.abs(t[..., None] * (num_points - 1) - jnp.arange(num_points)))
 
 
-@lru_cache(maxsize=64)
+@kept
 def losses_at(target: Target | Density) -> Any:
     """(flat weights (n, size), data) -> losses (n,)."""
     unravel = tree.unraveller(target.structs)
@@ -168,7 +168,7 @@ class Info(NamedTuple):
     num_gradients: jax.Array
 
 
-@lru_cache(maxsize=64)
+@kept
 def bending(target: Target | Density, settings: Settings) -> Kernel:
     import optax
 

@@ -1,13 +1,13 @@
 """The loss around a point: what is plotted and climbed over, and how flat it is."""
 
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from posteria import tree
+from posteria.compiled import kept
 from posteria.curvature.stiffness import hessian_product, largest_curvature
 from posteria.models.target import Density, Target
 
@@ -37,7 +37,7 @@ def flatness(target: Target | Density, params: tree.Params, key: jax.Array) -> F
     return Flatness(float(sharpness), float(terms.mean()), float(terms.std() / TRACE_PROBES**0.5))
 
 
-@lru_cache(maxsize=64)
+@kept
 def _trace_terms(fn: Callable, target: Target | Density) -> Callable:
     def terms(params: tree.Params, keys: jax.Array, data: Any) -> jax.Array:
         product = hessian_product(fn, target, params, data)

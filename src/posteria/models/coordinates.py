@@ -3,13 +3,13 @@
 One trajectory length and one first step size then serve every layer, and a sampler's state is one leaf.
 """
 
-from functools import lru_cache
 from typing import Any
 
 import jax
-import jax.numpy as jnp
+import numpy as np
 
 from posteria import tree
+from posteria.compiled import kept
 from posteria.models.target import Density, Target
 
 
@@ -20,11 +20,15 @@ class Coordinates:
         self._target = target
         self.unravel = tree.unraveller(target.structs)
         self._unit = tree.ravel(
-            jax.tree.map(lambda unit, leaf: jnp.full(leaf.shape, unit), target.units, target.structs)
+            jax.tree.map(lambda unit, leaf: np.full(leaf.shape, unit, np.float32), target.units, target.structs)
         )
 
     def to_units(self, params: tree.Params) -> jax.Array:
         return tree.ravel(params) / self._unit
+
+    def starts(self, params: tree.Params) -> jax.Array:
+        """The same of several, with a leading axis: (start, size)."""
+        return jax.device_put(np.asarray(tree.ravel_each(params)) / np.asarray(self._unit))
 
     def to_weights(self, z: jax.Array) -> jax.Array:
         return z * self._unit
@@ -37,7 +41,7 @@ class Coordinates:
         return self._target.log_density(self.to_params(z), data)
 
 
-@lru_cache(maxsize=64)
+@kept
 def coordinates(target: Target | Density) -> Coordinates:
     """Shared between fits of equal targets; pass `target.without_data()`."""
     return Coordinates(target)

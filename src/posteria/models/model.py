@@ -2,13 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from posteria import tree
+from posteria.compiled import contents, kept
 from posteria.data.arrays import check_x
 from posteria.errors import NetworkError, SettingError
 from posteria.models.likelihoods import Gaussian, Likelihood
@@ -19,7 +20,7 @@ from posteria.settings import Positive, checked
 from posteria.trace import linear
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Model:
     """`p(y | x, w) p(w)`, raised to the power 1 / temperature.
 
@@ -41,17 +42,26 @@ class Model:
                 "an object such as po.likelihoods.Gaussian()",
                 "see po.likelihoods",
             )
-        for part in (self.likelihood, self.prior):
-            if type(part).__hash__ is None:
-                raise SettingError(
-                    f"{type(part).__name__} is not hashable", "one that compiled code can be kept for", "make it frozen"
-                )
         temperature = checked("Model", "temperature", self.temperature, Positive, 1.0)
         object.__setattr__(self, "temperature", temperature)
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Model) and self._identity() == other._identity()
+
+    def __hash__(self) -> int:
+        return hash(self._identity())
+
+    def _identity(self) -> tuple:
+        """As its parts are now: a likelihood or prior of the user's may have changed since it was made."""
+        return self.network, contents(self.likelihood), contents(self.prior), self.temperature
+
+    @property
+    def compiled_for(self) -> Any:
+        return self.network.compiled_for
+
     def outputs(self, network_params: tree.Params, x: Any) -> jax.Array:
         """Network outputs, (batch, output)."""
-        outputs = _fast(self.network.apply)(network_params, x)
+        outputs = _fast(self.network)(network_params, x)
         return outputs[:, None] if outputs.ndim == 1 else outputs
 
     def leaves(self, x: Any) -> list[Leaf]:
@@ -70,7 +80,7 @@ class Model:
         return _prior_functions(self, InputSpec.of(x))(keys, x)
 
 
-@lru_cache(maxsize=64)
+@kept
 def _prior_functions(model: Model, spec: "InputSpec") -> Callable:
     leaves = list(_leaves(model.network, spec))
     treedef = jax.tree.structure(network_structs(model.network, spec))
@@ -81,9 +91,9 @@ def _prior_functions(model: Model, spec: "InputSpec") -> Callable:
     return jax.jit(lambda keys, x: jax.lax.map(lambda key: one(key, x), keys))
 
 
-@lru_cache(maxsize=128)
-def _fast(apply: Any) -> Any:
-    return linear.fast_on_cpu(apply)
+@kept
+def _fast(network: Network) -> Callable[[tree.Params, Any], jax.Array]:
+    return linear.fast_on_cpu(network.apply)
 
 
 @dataclass(frozen=True)
@@ -99,10 +109,10 @@ class InputSpec:
         return cls(treedef, leaves)
 
     def zeros(self) -> Any:
-        return self.treedef.unflatten(jnp.zeros(shape, dtype) for shape, dtype in self.leaves)
+        return tree.on_device(self.treedef.unflatten(np.zeros(shape, dtype) for shape, dtype in self.leaves))
 
 
-@lru_cache(maxsize=128)
+@kept
 def network_structs(network: Network, spec: InputSpec | None) -> tree.Params:
     """Shapes and dtypes of the network's parameters; refuses leaves that are not floating point."""
     structs = jax.eval_shape(lambda key: network.init(key, None if spec is None else spec.zeros()), jax.random.key(0))
@@ -116,7 +126,7 @@ def network_structs(network: Network, spec: InputSpec | None) -> tree.Params:
     return structs
 
 
-@lru_cache(maxsize=128)
+@kept
 def initialiser(network: Network, spec: InputSpec | None) -> Callable[[jax.Array], tree.Params]:
     """key -> fresh parameters, compiled as one: draws of the leaves by themselves would each be compiled.
 
@@ -132,7 +142,7 @@ def initialiser(network: Network, spec: InputSpec | None) -> Callable[[jax.Array
     return jax.jit(init) if is_drawn else init
 
 
-@lru_cache(maxsize=128)
+@kept
 def _leaves(network: Network, spec: InputSpec | None) -> tuple[Leaf, ...]:
     structs = network_structs(network, spec)
     found = {} if spec is None else linear.find(network.apply, structs, spec.zeros())

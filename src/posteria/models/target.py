@@ -1,7 +1,6 @@
 """A model with its data: the unnormalised log posterior. The only place that knows N and the temperature."""
 
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any
 
 import jax
@@ -9,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from posteria import tree
+from posteria.compiled import kept
 from posteria.data.arrays import check_same_length, check_x, is_frame, num_rows, rows
 from posteria.errors import DataError, DensityError, NetworkError, SettingError
 from posteria.models.model import InputSpec, Model, initialiser, network_structs
@@ -42,7 +42,7 @@ class Target:
             _check_network(model.network, self._spec, x)
         self._network_structs = _structs(model, self._spec)
         self.num_data = 0 if y is None else num_rows(x)
-        self.data = None if y is None else jax.tree.map(jnp.asarray, (x, y))
+        self.data = None if y is None else tree.on_device((x, y))
         self._leaves = model.leaves(x)
         if hasattr(model.prior, "check"):
             model.prior.check(self._leaves)
@@ -58,6 +58,10 @@ class Target:
 
     def __hash__(self) -> int:
         return hash(self._identity())
+
+    @property
+    def compiled_for(self) -> Any:
+        return self.model.compiled_for
 
     def _identity(self) -> tuple:
         return self.model, self.num_data, self._spec, tree.signature(self._network_structs)
@@ -136,8 +140,7 @@ class Target:
         """A start drawn from the prior (the likelihood's own parameters start where it says)."""
         self.check_proper()
         key_network, key_likelihood = jax.random.split(key)
-        treedef = jax.tree.structure(self._network_structs)
-        network = self.model.sample_prior(key_network, self._leaves, treedef)
+        network = _prior_sampler(self.without_data())(key_network)
         return {"network": network, "likelihood": self.model.likelihood.init(key_likelihood)}
 
     def check_proper(self) -> None:
@@ -219,6 +222,10 @@ class Density:
     def __hash__(self) -> int:
         return hash(self._identity())
 
+    @property
+    def compiled_for(self) -> Any:
+        return self._log_density if hasattr(self._log_density, "__dict__") else self
+
     def _identity(self) -> tuple:
         return self._log_density, tree.signature(self.structs)
 
@@ -255,7 +262,7 @@ def log_densities(target: Target | Density, starts: Params, num_rows: int | None
     return np.asarray(_log_densities(target.without_data())(starts, batch))
 
 
-@lru_cache(maxsize=64)
+@kept
 def _log_densities(target: Target | Density) -> Callable:
     return jax.jit(lambda starts, data: jax.lax.map(lambda params: target.log_density(params, data), starts))
 
@@ -281,19 +288,27 @@ def _pair(data: Any) -> tuple[Any, Any]:
     return data[0], data[1]
 
 
-_are_functions_of_one_datum: set = set()  # networks that were checked, with the shape of their input
-MAX_REMEMBERED = 128
-
-
 def _check_network(network: Network, spec: InputSpec, x: Any) -> None:
-    if (network, spec) not in _are_functions_of_one_datum:
+    passed = _checks_passed(network, spec)
+    if not passed:
         params = initialiser(network, spec)(jax.random.key(0))
         check_is_function_of_one_datum(network, params, rows(x, np.arange(min(3, num_rows(x)))))
-        if len(_are_functions_of_one_datum) >= MAX_REMEMBERED:
-            _are_functions_of_one_datum.clear()
-        _are_functions_of_one_datum.add((network, spec))
+        passed.append("is a function of one datum")
 
 
-@lru_cache(maxsize=128)
+@kept
+def _prior_sampler(target: Target) -> Callable[[jax.Array], Params]:
+    """key -> a draw of the network's parameters, compiled as one."""
+    treedef = jax.tree.structure(target.structs["network"])
+    return jax.jit(lambda key: target.model.sample_prior(key, target.leaves, treedef))
+
+
+@kept
+def _checks_passed(network: Network, spec: InputSpec) -> list[str]:
+    """Remembered as long as the network is, so that each is made once."""
+    return []
+
+
+@kept
 def _num_outputs(network: Network, spec: InputSpec) -> int:
     return check_outputs(network, network_structs(network, spec), spec.zeros())

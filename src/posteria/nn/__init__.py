@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from posteria import own
+from posteria.compiled import Shared
 from posteria.data.arrays import Data
 from posteria.errors import SettingError
 from posteria.networks import Network
@@ -133,8 +134,14 @@ def is_own(text: str) -> bool:
     return ":" in text and text.partition(":")[0] not in SPELLINGS
 
 
-@cache
+_networks = Shared()  # equal settings are one network, so that compiled code serves all who ask for it
+
+
 def _ready(name: str, **settings: Any) -> Network:
+    return _networks.get((name, *sorted(settings.items())), lambda: _made(name, settings))
+
+
+def _made(name: str, settings: dict[str, Any]) -> Network:
     file, class_name = MODULES[name]
 
     @cache

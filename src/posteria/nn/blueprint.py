@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Callable
-from functools import lru_cache
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
 from posteria import tree
+from posteria.compiled import kept
 from posteria.data.arrays import Data
 from posteria.networks import Layout, as_batch_of_one
 from posteria.tree import Leaves, Params, Structure
@@ -62,7 +62,7 @@ def evaluate(build: Build, params: Params, x: Data) -> jax.Array:
     return nnx.merge(graph, layout.from_dict(params))(x)
 
 
-@lru_cache(maxsize=128)
+@kept
 def _initialiser(build: Build, treedef: Structure, leaves: Leaves) -> Callable[[jax.Array], Params]:
     _, layout, num_normals = _blueprint(build, treedef, leaves)
 
@@ -74,7 +74,7 @@ def _initialiser(build: Build, treedef: Structure, leaves: Leaves) -> Callable[[
     return init
 
 
-@lru_cache(maxsize=128)
+@kept
 def _blueprint(build: Build, treedef: Structure, leaves: Leaves) -> tuple[nnx.GraphDef[nnx.Module], Layout, int]:
     """The module's graph, the layout of its parameters, and how many normals they need.
 

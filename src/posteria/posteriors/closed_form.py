@@ -1,6 +1,5 @@
 """Gaussians over the weights whose functions have a mean and a variance in closed form."""
 
-from functools import lru_cache
 from typing import Any
 
 import jax
@@ -8,6 +7,7 @@ import jax.numpy as jnp
 from numpy.typing import ArrayLike
 
 from posteria import tree
+from posteria.compiled import kept
 from posteria.errors import SettingError
 from posteria.models.target import Target
 from posteria.posteriors.base import check_num_draws
@@ -85,7 +85,7 @@ class MomentPosterior(GaussianPosterior):
         return cls(target, plain.mean, plain.spread, settings["log_evidence"], facts)
 
 
-@lru_cache(maxsize=64)
+@kept
 def _function_moments(target: Target, is_linear: bool) -> Any:
     unravel = tree.unraveller(target.structs)
 

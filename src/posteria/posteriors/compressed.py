@@ -1,6 +1,5 @@
 """Pruned posteriors whose layers multiply by sparse arrays."""
 
-from functools import lru_cache
 from typing import Any
 
 import jax
@@ -8,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from posteria import tree
+from posteria.compiled import kept
 from posteria.models.target import Target
 from posteria.posteriors.pruned import PrunedPosterior, draw_values, slices_of, weights
 from posteria.trace import linear
@@ -44,7 +44,7 @@ class CompressedPosterior(PrunedPosterior):
         return places
 
 
-@lru_cache(maxsize=64)
+@kept
 def _forward(target: Target) -> Any:
     """Draw by draw: (places, mean, std, keys, x) -> (outputs (draw, batch, output), own parameters)."""
     network, structs = target.model.network, target.structs

@@ -1,14 +1,13 @@
 """Posteriors that are stored draws of the weights: chains of samplers, points, ensembles of points."""
 
-from functools import lru_cache
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike
 
 from posteria import tree
+from posteria.compiled import kept
 from posteria.models.target import Target
 from posteria.posteriors.base import Posterior, check_num_draws
 from posteria.posteriors.diagnosis import Diagnosis, diagnose
@@ -27,7 +26,7 @@ class Draws:
     @property
     def params(self) -> tree.Params:
         """The tree with leaves (chain, draw, ...)."""
-        return jax.tree.map(np.asarray, tree.unraveller(self.structs)(jnp.asarray(self.flat)))
+        return jax.tree.map(np.asarray, tree.unraveller(self.structs)(self.flat))
 
     @property
     def num_draws(self) -> int:
@@ -91,7 +90,7 @@ class DrawsPosterior(Posterior):
 
     def sample_params(self, key: jax.Array, num_draws: int) -> tree.Params:
         """Draws of the network's and the likelihood's parameters, with a leading draw axis."""
-        return tree.unraveller(self.target.structs)(jnp.asarray(self.stored.pick(key, num_draws)))
+        return tree.unraveller(self.target.structs)(self.stored.pick(key, num_draws))
 
     def diagnose(self, x: Any = None) -> Diagnosis:
         """Convergence of the functions at x (of the weights, where no x is given), with a verdict in plain words."""
@@ -119,7 +118,7 @@ class DrawsPosterior(Posterior):
         return self.stored.flat.reshape(-1, self.stored.flat.shape[-1])
 
 
-@lru_cache(maxsize=64)
+@kept
 def forward(target: Target) -> Any:
     """(flat weights (draw, size), x) -> (outputs (draw, batch, output), own parameters with a leading draw axis)."""
     unravel = tree.unraveller(target.structs)

@@ -1,7 +1,7 @@
 """Gaussians over the weights: what variational methods, SWAG and a sampled Laplace approximation hold."""
 
 from dataclasses import dataclass, fields
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, ClassVar
 
 import jax
@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from posteria import tree
+from posteria.compiled import kept
 from posteria.models.target import Target
 from posteria.posteriors.base import Posterior, check_num_draws
 from posteria.random import as_key
@@ -153,7 +154,7 @@ class GaussianPosterior(Posterior):
         return cls(target, arrays["mean"], Spread.kinds[settings["spread"]].from_arrays(own), facts)
 
 
-@lru_cache(maxsize=64)
+@kept
 def _forward(target: Target) -> Any:
     """Draw by draw, so that all draws' weights are never held at once."""
     unravel = tree.unraveller(target.structs)

@@ -6,15 +6,15 @@ matrix is the exact curvature. Its outputs are Gaussian with moments in closed f
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import ndtri
 
 from posteria import tree
+from posteria.compiled import kept
 from posteria.curvature.jacobian import factored
 from posteria.curvature.precision import Precision
 from posteria.data.arrays import num_rows, rows
@@ -202,11 +202,13 @@ class LaplacePosterior(GaussianPosterior):
         )
 
 
-@lru_cache(maxsize=64)
+@kept
 def spread_points(num: int, size: int) -> np.ndarray:
     """`num` points that stand for a standard normal of `size` dimensions, (num, size): each coordinate has the
     normal's quantiles in an order of its own; mean 0 and, where there are points enough, covariance 1 are exact."""
-    quantiles = np.asarray(ndtri((np.arange(num) + 0.5) / num), np.float64)
+    from scipy.special import ndtri
+
+    quantiles = ndtri((np.arange(num) + 0.5) / num)
     rng = np.random.default_rng(PREDICT_KEY)
     points = np.stack([rng.permutation(quantiles) for _ in range(size)], axis=1) if size else np.zeros((num, 0))
     if num == 1:
@@ -224,7 +226,7 @@ def covariance_root(covariance: jax.Array) -> jax.Array:
     return vectors * jnp.sqrt(values.clip(0))[..., None, :]
 
 
-@lru_cache(maxsize=64)
+@kept
 def _compiled_moments(target: Target, paths: tuple[str, ...], with_covariance: bool) -> Any:
     network, unravel = factored(target, paths), tree.unraveller(target.structs)
 
@@ -241,7 +243,7 @@ def _compiled_moments(target: Target, paths: tuple[str, ...], with_covariance: b
     return moments
 
 
-@lru_cache(maxsize=64)
+@kept
 def _from_points(target: Target) -> Any:
     @jax.jit
     def outputs(mean: jax.Array, spread: LaplaceSpread, points: jax.Array, centre: Any, covariance: Any) -> tuple:
@@ -258,7 +260,7 @@ def _own_params(target: Target, flat: jax.Array) -> Any:
     return tree.unraveller(structs)(flat) if flat.shape[-1] else structs
 
 
-@lru_cache(maxsize=64)
+@kept
 def _linearised(target: Target) -> Any:
     unravel = tree.unraveller(target.structs)
 

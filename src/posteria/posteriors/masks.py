@@ -1,7 +1,6 @@
 """Posteriors of dropout methods: the weights with noise drawn into their rows."""
 
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any
 
 import jax
@@ -10,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from posteria import tree
+from posteria.compiled import kept
 from posteria.models.target import Target
 from posteria.posteriors.base import Posterior, check_num_draws
 from posteria.random import as_key
@@ -82,7 +82,7 @@ def selected_units(target: Target, where: str | None) -> tuple[dropout.Selected,
     return dropout.select(target.model.network, target.structs["network"], target.blank_input, where)
 
 
-@lru_cache(maxsize=64)
+@kept
 def _noisy_params(target: Target, noise: str, paths: tuple[str, ...]) -> Any:
     everywhere, _ = selected_units(target, None)
     selected = {path: everywhere[path] for path in paths}
@@ -95,13 +95,13 @@ def _noisy_params(target: Target, noise: str, paths: tuple[str, ...]) -> Any:
     return one
 
 
-@lru_cache(maxsize=64)
+@kept
 def _sampler(target: Target, noise: str, paths: tuple[str, ...]) -> Any:
     one = _noisy_params(target, noise, paths)
     return jax.jit(lambda center, strengths, keys: jax.lax.map(lambda key: one(center, strengths, key), keys))
 
 
-@lru_cache(maxsize=64)
+@kept
 def _forward(target: Target, noise: str, paths: tuple[str, ...]) -> Any:
     """Draw by draw, so that all draws' weights are never held at once."""
     one = _noisy_params(target, noise, paths)

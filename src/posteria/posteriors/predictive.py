@@ -4,7 +4,7 @@ Statistics are computed block by block over x, so that draws x inputs are never 
 """
 
 from collections.abc import Callable
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -13,6 +13,7 @@ import numpy as np
 from jax.scipy.special import logsumexp, ndtri, xlogy
 
 from posteria import tree
+from posteria.compiled import kept
 from posteria.data.arrays import num_rows, rows
 from posteria.errors import CapabilityError, DataError, SettingError
 from posteria.models.likelihoods import Likelihood
@@ -171,7 +172,7 @@ class Predictive:
             )
 
 
-@lru_cache(maxsize=256)
+@kept
 def _compiled(statistic: Callable, likelihood: Any) -> Callable:
     return jax.jit(lambda *args: statistic(likelihood, *args))
 

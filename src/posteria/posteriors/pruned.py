@@ -4,7 +4,6 @@ A weight goes if its noise drowns it: `snr` = |mean| / std is small (Blundell et
 log(std^2 / mean^2) large (Molchanov et al. 2017), which are the same order. A removed weight is exactly 0.
 """
 
-from functools import lru_cache
 from typing import Any
 
 import jax
@@ -13,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from posteria import tree
+from posteria.compiled import kept
 from posteria.errors import SettingError
 from posteria.models.target import Target
 from posteria.posteriors.base import Posterior, check_num_draws
@@ -214,7 +214,7 @@ def weights(target: Target) -> list:
     return [leaf for leaf in target.leaves if leaf.fan_in is not None]
 
 
-@lru_cache(maxsize=64)
+@kept
 def slices_of(target: Target) -> dict[str, slice]:
     """Where each leaf of the network is in the flat parameters."""
     first = tree.size(target.structs["likelihood"])  # "likelihood" comes before "network"
@@ -226,7 +226,7 @@ def slices_of(target: Target) -> dict[str, slice]:
     return slices
 
 
-@lru_cache(maxsize=64)
+@kept
 def _params(target: Target) -> Any:
     """(places, values) -> parameters, zero elsewhere."""
     unravel, size = tree.unraveller(target.structs), tree.size(target.structs)
@@ -238,7 +238,7 @@ def draw_values(mean: ArrayLike, std: ArrayLike, key: jax.Array) -> jax.Array:
     return center + jnp.asarray(std) * jax.random.normal(key, center.shape)
 
 
-@lru_cache(maxsize=64)
+@kept
 def _forward(target: Target) -> Any:
     def one(kept: jax.Array, values: jax.Array, x: Any) -> tuple:
         params = _params(target)(kept, values)

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, ClassVar
 
 import jax
@@ -10,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from posteria import tree
+from posteria.compiled import kept
 from posteria.models.model import Model
 from posteria.models.priors import Leaf
 from posteria.models.target import Target
@@ -51,7 +51,7 @@ def restricted(target: Target, plane: Plane, data: Any = None) -> Target:
     return Target(Model(network, model.likelihood, prior, model.temperature), data)
 
 
-@lru_cache(maxsize=64)
+@kept
 def _outputs(model: Model) -> Callable:
     """Compiled on its own, so that the network is traced once for all its subspaces."""
     return jax.jit(model.outputs)

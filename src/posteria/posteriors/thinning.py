@@ -56,7 +56,7 @@ def _candidates(posterior: Any, num_draws: int) -> np.ndarray:
             "predict without thinning",
         )
     params = posterior.sample_params(as_key(CANDIDATES_KEY), CANDIDATES * num_draws)
-    return np.asarray(jax.vmap(tree.ravel)(params))
+    return np.asarray(tree.ravel_each(params))
 
 
 def _features(posterior: Posterior, flat: np.ndarray, x: Any) -> np.ndarray:

@@ -1,13 +1,13 @@
 """What the laws of likelihoods compare, computed once for each likelihood."""
 
 import math
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from posteria.compiled import kept
 from posteria.testing import quadrature
 from posteria.testing.quadrature import Measure
 
@@ -23,19 +23,19 @@ class Distribution(NamedTuple):
     scores: list[np.ndarray]  # (point, output): the gradient of log_prob with respect to the outputs
 
 
-@lru_cache(maxsize=64)
+@kept
 def own_of(laws: Any) -> Any:
     own = laws.likelihood.init(jax.random.key(0)) if laws.own is None else laws.own
     return jax.tree.map(jnp.asarray, own)
 
 
-@lru_cache(maxsize=64)
+@kept
 def outputs_of(laws: Any) -> jax.Array:
     num_outputs = laws.num_outputs or getattr(laws.likelihood, "outputs_per_target", 1)
     return jax.random.normal(jax.random.key(1), (NUM_ROWS, num_outputs))
 
 
-@lru_cache(maxsize=64)
+@kept
 def distribution_of(laws: Any) -> Distribution:
     likelihood, own, outputs = laws.likelihood, own_of(laws), outputs_of(laws)
     keys = jax.random.split(jax.random.key(3), NUM_SAMPLES)

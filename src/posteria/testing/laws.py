@@ -1,6 +1,5 @@
 """Law classes for pytest: subclass the one of your method's fidelity and set `method`."""
 
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 
 from posteria import tree
+from posteria.compiled import kept
 from posteria.errors import DataError, PosteriaError
 from posteria.models.model import Model
 from posteria.models.target import Target
@@ -20,14 +20,14 @@ from posteria.testing import targets
 from posteria.testing.statistics import LEAST_P_VALUE, moments_p_value
 
 
-@lru_cache(maxsize=256)
+@kept
 def _fitted(method: Any, scenario: str, **settings: Any) -> tuple:
     """Fits are shared between laws."""
     known = getattr(targets, scenario)(**settings)
     return known, fit(known.model, known.data, method, key=0, progress=False)
 
 
-@lru_cache(maxsize=1)
+@kept
 def _odd_model() -> tuple[Model, list]:
     """A linear network whose parameters are nested and of several types, with a list that grows when it is traced."""
     calls: list = []
@@ -48,7 +48,7 @@ class OddFit(NamedTuple):
     traces_by_second: int  # of the network, by a fit to other data right after
 
 
-@lru_cache(maxsize=16)
+@kept
 def _fitted_odd(method: Any, key: int = 0) -> OddFit:
     """Of `_odd_model`, shared between laws."""
     model, calls = _odd_model()

@@ -2,7 +2,6 @@
 
 import json
 import math
-from functools import lru_cache
 from typing import Any, ClassVar
 
 import jax
@@ -10,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from posteria.compiled import kept
 from posteria.errors import PosteriaError
 from posteria.models import priors as built_in
 from posteria.models.priors import Leaf
@@ -174,13 +174,13 @@ def _single(leaf: Leaf) -> Leaf:
     return leaf._replace(shape=(1,))
 
 
-@lru_cache(maxsize=64)
+@kept
 def _draws(laws: type[PriorLaws], leaf: Leaf) -> np.ndarray:
     keys = jax.random.split(jax.random.key(3), NUM_SAMPLES)
     return np.asarray(jax.jit(jax.vmap(lambda key: laws.prior.sample(key, leaf)))(keys), np.float64)
 
 
-@lru_cache(maxsize=64)
+@kept
 def _measure(laws: type[PriorLaws], leaf: Leaf) -> Measure:
     """Of one entry."""
     middle = _draws(laws, leaf) if laws.prior.is_proper else np.array([-1.0, 0.0, 1.0])

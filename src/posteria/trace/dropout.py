@@ -9,13 +9,13 @@ import fnmatch
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from posteria import tree
+from posteria.compiled import kept
 from posteria.data.arrays import Data
 from posteria.errors import DataError, SettingError
 from posteria.networks import Network
@@ -56,7 +56,7 @@ def select(network: Network, structs: tree.Params, x: Data, where: str | None) -
     return _select(network, tree.signature(structs), tree.signature(x), where)
 
 
-@lru_cache(maxsize=64)
+@kept
 def _select(network: Network, params: tree.Signature, x: tree.Signature, where: str | None) -> tuple[Selected, str]:
     structs, datum = (treedef.unflatten(jax.ShapeDtypeStruct(*s) for s in leaves) for treedef, leaves in (params, x))
     shapes = dict(zip(tree.paths(structs), (leaf.shape for leaf in jax.tree.leaves(structs))))

@@ -5,12 +5,12 @@ draw from q, where the rest (log density - log q) is above a random level.
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from posteria.compiled import kept
 from posteria.engine.loop import Run
 from posteria.methods.chains.warmup import Adaptation, Info, Sampler, Tuning, run_chains
 from posteria.models.target import Density, Target
@@ -56,7 +56,7 @@ class Slice(NamedTuple):
     centre: jax.Array  # of the Gaussian: where this chain began
 
 
-@lru_cache(maxsize=1)
+@kept
 def slice_sampler() -> Sampler:
     from blackjax.mcmc import elliptical_slice
 

@@ -6,12 +6,12 @@ probability min(1, exp(-energy error)); a rejection counts the current state aga
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 
+from posteria.compiled import kept
 from posteria.engine.loop import Run
 from posteria.errors import SettingError
 from posteria.methods.chains.warmup import Adaptation, Info, Sampler, Tuning, run_chains
@@ -65,7 +65,7 @@ class HMC:
 FIRST_STEP_SIZE = 0.1  # in units of the prior, at temperature 1
 
 
-@lru_cache(maxsize=64)
+@kept
 def hmc_sampler(trajectory: float, num_leapfrog: int | None, jitter: float, max_leapfrog: int) -> Sampler:
     from blackjax.mcmc import hmc
 

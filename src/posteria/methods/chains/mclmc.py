@@ -9,13 +9,13 @@ microcanonical Langevin ensemble.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Annotated, Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from posteria import tree
+from posteria.compiled import kept
 from posteria.engine.loop import Kernel, Run
 from posteria.errors import SettingError
 from posteria.methods.chains.warmup import WARMUP_SHARE
@@ -147,7 +147,7 @@ def run_motion(
     tuned = run.stage("tuning", share=WARMUP_SHARE).loop(
         _tuning_kernel(motion, bare),
         key_tuning,
-        jax.vmap(flat.to_units)(starts),
+        flat.starts(starts),
         target.data,
         num_steps=min(1, method.num_warmup),
     )
@@ -164,7 +164,7 @@ def run_motion(
     return draws if isinstance(target, Density) else DrawsPosterior(bare, draws)
 
 
-@lru_cache(maxsize=64)
+@kept
 def _tuning_kernel(motion: Motion, target: Target | Density) -> Kernel:
     flat = coordinates(target)
 
@@ -181,7 +181,7 @@ def _tuning_kernel(motion: Motion, target: Target | Density) -> Kernel:
     return Kernel(init, step)
 
 
-@lru_cache(maxsize=64)
+@kept
 def _drawing_kernel(motion: Motion, target: Target | Density) -> Kernel:
     flat = coordinates(target)
 
@@ -192,12 +192,12 @@ def _drawing_kernel(motion: Motion, target: Target | Density) -> Kernel:
     return Kernel(lambda key, state, data: state, step)
 
 
-@lru_cache(maxsize=64)
+@kept
 def _keeper(flat: Coordinates) -> Callable:
     return lambda state: flat.to_weights(state.inner.position)
 
 
-@lru_cache(maxsize=64)
+@kept
 def unadjusted(num_warmup: int, step_size: float | None, energy_variance: float) -> Motion:
     from blackjax import mclmc_find_L_and_step_size
     from blackjax.adaptation.mclmc_adaptation import MCLMCAdaptationState
@@ -232,7 +232,7 @@ def unadjusted(num_warmup: int, step_size: float | None, energy_variance: float)
     return Motion(lambda key, z, log_density: mclmc.init(z, log_density, key), _first(step_size, 0.25), tune, move)
 
 
-@lru_cache(maxsize=64)
+@kept
 def adjusted(num_warmup: int, step_size: float | None, mean_steps: float, target_acceptance: float) -> Motion:
     from blackjax import adjusted_mclmc_find_L_and_step_size
     from blackjax.adaptation.mclmc_adaptation import MCLMCAdaptationState

@@ -5,12 +5,12 @@ Metropolis et al. 1953; Hastings 1970; scaled as Roberts & Rosenthal 2001.
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 
+from posteria.compiled import kept
 from posteria.engine.loop import Run
 from posteria.methods.chains.warmup import Adaptation, Info, Sampler, Tuning, run_chains
 from posteria.models.target import Density, Target
@@ -49,7 +49,7 @@ class MetropolisHastings:
         return run_chains(self, metropolis_sampler(), adaptation, key, target, start, run)
 
 
-@lru_cache(maxsize=1)
+@kept
 def metropolis_sampler() -> Sampler:
     from blackjax.mcmc import random_walk
 

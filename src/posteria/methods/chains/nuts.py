@@ -2,12 +2,12 @@
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 
+from posteria.compiled import kept
 from posteria.engine.loop import Run
 from posteria.methods.chains.hmc import FIRST_STEP_SIZE
 from posteria.methods.chains.warmup import Adaptation, Info, Sampler, Tuning, run_chains
@@ -47,7 +47,7 @@ class NUTS:
         return run_chains(self, nuts_sampler(self.max_doublings), adaptation, key, target, start, run)
 
 
-@lru_cache(maxsize=64)
+@kept
 def nuts_sampler(max_doublings: int) -> Sampler:
     from blackjax.mcmc import nuts
 

@@ -9,13 +9,13 @@ it would never find by itself. Pairs (0, 1), (2, 3).. and (1, 2), (3, 4).. take 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Annotated, Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from posteria.compiled import kept
 from posteria.engine.loop import Kernel, Run
 from posteria.errors import SettingError
 from posteria.methods.chains.hmc import FIRST_STEP_SIZE, hmc_sampler
@@ -66,7 +66,7 @@ class ParallelTempering:
         starts = find_starts(key_start, target, start if start is not None else self.start, self.num_chains, run)
         check_starts(target, starts)
         first_step_size = FIRST_STEP_SIZE * math.sqrt(target.temperature)
-        replicas = jnp.repeat(jax.vmap(flat.to_units)(starts)[:, None], self.num_replicas, axis=1)
+        replicas = jnp.repeat(flat.starts(starts)[:, None], self.num_replicas, axis=1)
 
         warmed = run.stage("warm-up", share=WARMUP_SHARE).loop(
             ladder_kernel(bare, self.num_replicas, self.max_leapfrog, first_step_size, is_warmup=True),
@@ -111,7 +111,7 @@ class Info(NamedTuple):
     num_swapped: jax.Array  # (replica - 1,), of each pair of neighbours
 
 
-@lru_cache(maxsize=64)
+@kept
 def ladder_kernel(
     target: Target, num_replicas: int, max_leapfrog: int, first_step_size: float, is_warmup: bool
 ) -> Kernel:
@@ -173,7 +173,7 @@ def ladder_kernel(
     return Kernel(init, step)
 
 
-@lru_cache(maxsize=64)
+@kept
 def _keeper(flat: Coordinates) -> Callable:
     return lambda ladder: flat.to_weights(ladder.positions[0])
 

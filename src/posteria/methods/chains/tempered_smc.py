@@ -5,13 +5,13 @@ product of the mean weights along the way, without bias. Del Moral, Doucet and J
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from posteria.compiled import kept
 from posteria.errors import SettingError
 from posteria.models.coordinates import coordinates
 from posteria.models.target import Target
@@ -61,7 +61,7 @@ class TemperedSMC:
         return float(value), float(weights.std(ddof=1) / weights.mean() / np.sqrt(len(logs)))
 
 
-@lru_cache(maxsize=16)
+@kept
 def _smc_run(smc: TemperedSMC, target: Target) -> Any:
     """(key, data) -> log of the estimated evidence."""
     import blackjax

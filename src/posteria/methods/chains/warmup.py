@@ -5,13 +5,13 @@ kernel like any other, so that it shows progress and resumes.
 """
 
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from posteria.compiled import kept
 from posteria.engine.loop import Kernel, Run
 from posteria.methods.starts import find_starts
 from posteria.models.coordinates import Coordinates, coordinates
@@ -72,7 +72,7 @@ def run_chains(
     warmed = run.stage("warm-up", share=WARMUP_SHARE).loop(
         warmup_kernel(sampler, adaptation, bare),
         key_warmup,
-        jax.vmap(flat.to_units)(starts),
+        flat.starts(starts),
         target.data,
         num_steps=adaptation.num_steps,
         final_when_late=True,
@@ -105,7 +105,7 @@ class WarmupState(NamedTuple):
         return self.tuning._replace(step_size=jnp.exp(self.step_size_search.log_step_size_avg))
 
 
-@lru_cache(maxsize=64)
+@kept
 def warmup_kernel(sampler: Sampler, adaptation: Adaptation, target: Target | Density) -> Kernel:
     """Moves of the sampler, its step size and variances tuned as they go."""
     from blackjax.adaptation.mass_matrix import mass_matrix_adaptation
@@ -154,7 +154,7 @@ class DrawState(NamedTuple):
     tuning: Tuning
 
 
-@lru_cache(maxsize=64)
+@kept
 def drawing_kernel(sampler: Sampler, target: Target | Density) -> Kernel:
     """Moves of the sampler under a tuning that no longer changes."""
     flat = coordinates(target)
@@ -170,7 +170,7 @@ def drawing_kernel(sampler: Sampler, target: Target | Density) -> Kernel:
     return Kernel(init, step)
 
 
-@lru_cache(maxsize=64)
+@kept
 def _keeper(flat: Coordinates) -> Callable:
     return lambda state: flat.to_weights(state.inner.position)
 

@@ -6,13 +6,13 @@ unit's mask is that of a coin: a rate of one half is preferred unless the data s
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 
 from posteria import tree
+from posteria.compiled import kept
 from posteria.engine.loop import Run
 from posteria.methods.dropout.fixed_rate import first_params, noisy_log_density
 from posteria.methods.dropout.noisy_ascent import Objective, Schedule, ascend
@@ -61,7 +61,7 @@ class ConcreteDropout:
         return MaskPosterior(target, tree.ravel(ascended["params"]), "concrete", rates)
 
 
-@lru_cache(maxsize=64)
+@kept
 def _objective(target: Target, where: str | None) -> Objective:
     selected, _ = selected_units(target, where)
 

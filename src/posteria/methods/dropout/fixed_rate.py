@@ -6,13 +6,13 @@ network: its linear operations are found.
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 
 from posteria import tree
+from posteria.compiled import kept
 from posteria.engine.loop import Run
 from posteria.methods.dropout.noisy_ascent import Objective, Schedule, ascend
 from posteria.models.target import Target, check_starts
@@ -99,7 +99,7 @@ def first_params(key: jax.Array, target: Target, start: Any, num_rows: int | Non
     return tree.index(starts, 0)
 
 
-@lru_cache(maxsize=64)
+@kept
 def _expected_log_density(target: Target, noise: str, strength: float, where: str | None) -> Objective:
     selected, _ = selected_units(target, where)
     strengths = {path: jnp.asarray(strength) for path in selected}

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import jax
@@ -10,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from posteria import tree
+from posteria.compiled import kept
 from posteria.data.batches import batch_of, num_steps_per_epoch
 from posteria.engine.loop import Kernel, Run
 from posteria.models.densities import widen
@@ -74,7 +74,7 @@ def ascend(
     )
     state = tree.index(trace.state, 0)
     num_seen = int(state.step_number) // _interval(schedule.num_epochs * steps_per_epoch)  # time may have run out
-    return Ascended(jax.tree.map(jnp.asarray, state.params), np.asarray(state.observations)[:num_seen])
+    return Ascended(tree.on_device(state.params), np.asarray(state.observations)[:num_seen])
 
 
 class Ascent(NamedTuple):
@@ -90,7 +90,7 @@ class Info(NamedTuple):
     num_gradients: jax.Array
 
 
-@lru_cache(maxsize=64)
+@kept
 def ascent(
     objective: Objective,
     observe: Callable,

@@ -6,13 +6,13 @@ learned; see `variational_dropout` for the bound. Optimised are theta and log si
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Annotated, Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
 
 from posteria import tree
+from posteria.compiled import kept
 from posteria.engine.loop import Run
 from posteria.methods.dropout.fixed_rate import first_params
 from posteria.methods.dropout.noisy_ascent import Objective, Schedule, ascend
@@ -99,7 +99,7 @@ def ard_kl(log_alpha: jax.Array) -> jax.Array:
 KLS: dict[str, Callable[[jax.Array], jax.Array]] = {"log-uniform": log_uniform_kl, "ard": ard_kl}
 
 
-@lru_cache(maxsize=64)
+@kept
 def _additive_objective(
     target: Target, prior: str, estimator: str, where: str | None, phase_in_epochs: float
 ) -> Objective:
@@ -123,7 +123,7 @@ def _additive_objective(
     return objective
 
 
-@lru_cache(maxsize=64)
+@kept
 def _removed_bits(target: Target, where: str | None) -> Any:
     """The weights that a threshold of 3 would remove, as bits, in the order of the leaves."""
     return lambda variational: removed_bits(

@@ -12,7 +12,6 @@ model's prior where it is proper. Kingma, Salimans & Welling 2015; the approxima
 
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from functools import lru_cache
 from typing import Any, ClassVar, Literal
 
 import jax
@@ -20,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from posteria import tree
+from posteria.compiled import kept
 from posteria.engine.loop import Run
 from posteria.errors import SettingError
 from posteria.methods.dropout.fixed_rate import first_params
@@ -110,7 +110,7 @@ def tempered_negative_kl(kl: jax.Array, log_variance: jax.Array, temperature: fl
 # ---- objectives
 
 
-@lru_cache(maxsize=64)
+@kept
 def _multiplicative_objective(target: Target, granularity: str, where: str | None) -> Objective:
     selected = {} if granularity == "weight" else selected_units(target, where)[0]
     shapes = _alpha_shapes(target, granularity, where)

@@ -5,7 +5,6 @@ beside z. The directions are scaled so that at the centre the density has the cu
 """
 
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any, ClassVar, Literal
 
 import jax
@@ -13,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from posteria import tree
+from posteria.compiled import kept
 from posteria.engine.loop import Run
 from posteria.errors import SettingError
 from posteria.landscape.connect import bend
@@ -101,7 +101,7 @@ def scaled(target: Target, centre: jax.Array, directions: jax.Array) -> jax.Arra
     return directions @ jnp.asarray(scale, jnp.float32)
 
 
-@lru_cache(maxsize=64)
+@kept
 def _hessian(target: Target) -> Any:
     unravel = tree.unraveller(target.structs)
 

@@ -8,13 +8,13 @@ push each other apart.
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from posteria.compiled import kept
 from posteria.data.batches import batch_of, num_steps_per_epoch
 from posteria.engine.loop import Kernel, Run
 from posteria.models.coordinates import coordinates
@@ -52,7 +52,7 @@ class SVGD:
             run.note(note)
         else:
             starts = target.as_starts(start, self.size)
-        particles = jax.vmap(flat.to_units)(starts)
+        particles = flat.starts(starts)
         if self.size > 1 and not jnp.ptp(particles, axis=0).any():
             particles += jax.random.normal(key_part, particles.shape)  # equal particles would never part
         batch_size = min(self.batch_size or target.num_data, target.num_data)
@@ -85,7 +85,7 @@ class Info(NamedTuple):
     num_gradients: jax.Array
 
 
-@lru_cache(maxsize=64)
+@kept
 def flow(target: Target, batch_size: int, learning_rate: float, num_steps: int) -> Kernel:
     import optax
     from blackjax.vi import svgd

@@ -1,7 +1,6 @@
 """Weights along stochastic gradient descent whose step stays large: what SWAG, FGE and subspaces are made of."""
 
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import jax
@@ -9,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from posteria import tree
+from posteria.compiled import kept
 from posteria.curvature.stiffness import energy, largest_curvature
 from posteria.data.batches import batch_indices, batch_of, num_steps_per_epoch, take
 from posteria.engine.loop import Kernel, Run
@@ -108,7 +108,7 @@ class Info(NamedTuple):
     learning_rate: jax.Array
 
 
-@lru_cache(maxsize=64)
+@kept
 def descent(target: Target, momentum: float, period: int | None, batch_size: int) -> Kernel:
     """SGD with momentum on the negative log density a datum; `period`: steps in a cycle of the step size."""
     share = cyclical_share(period) if period else (lambda step_number: 1.0)

@@ -9,7 +9,6 @@ A ReLU network gets probabilistic backpropagation (`probabilistic_backprop.py`).
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Annotated, Any, ClassVar, NamedTuple
 
 import jax
@@ -18,6 +17,7 @@ from jax.scipy.linalg import cho_solve
 from jax.scipy.special import digamma, polygamma
 
 from posteria import tree
+from posteria.compiled import kept
 from posteria.data.batches import take
 from posteria.engine.loop import Kernel, Run
 from posteria.errors import SettingError
@@ -68,7 +68,7 @@ class ExpectationPropagation:
         trace = run.loop(
             kernel, key_loop, jax.tree.map(lambda leaf: leaf[None], begin), target.data, num_steps=self.num_passes
         )
-        state = tree.index(jax.tree.map(jnp.asarray, trace.state), 0)
+        state = tree.index(tree.on_device(trace.state), 0)
         own_prior = f"has the method's own prior, Gamma({self.gamma_shape:g}, {self.gamma_rate:g})"
         if noise is not None:
             run.note(f"the noise's precision {own_prior}")
@@ -82,7 +82,7 @@ class ExpectationPropagation:
         return MomentPosterior(bare, *_with_noise(bare, state.mean, Full(factor), state.noise), evidence)
 
 
-@lru_cache(maxsize=64)
+@kept
 def _check(target: Target) -> bool:
     """Whether the model is linear in its weights; refuses what the method cannot do, before anything compiles."""
     likelihood = target.model.likelihood
@@ -142,7 +142,7 @@ class Info(NamedTuple):
     num_gradients: jax.Array  # of all data
 
 
-@lru_cache(maxsize=64)
+@kept
 def linear_kernel(target: Target) -> Kernel:
     """A step is a pass over the data, in a random order."""
     prior_variance = target.temperature * unit_vector(target) ** 2
@@ -209,7 +209,7 @@ def linear_kernel(target: Target) -> Kernel:
     return Kernel(init, step)
 
 
-@lru_cache(maxsize=64)
+@kept
 def _jacobians(target: Target) -> Any:
     """x -> (derivatives (datum, output, size) of the outputs by the weights, outputs (datum, output) at 0)."""
     unravel = tree.unraveller(target.structs["network"])
@@ -224,7 +224,7 @@ def _jacobians(target: Target) -> Any:
     return jax.vmap(one)
 
 
-@lru_cache(maxsize=64)
+@kept
 def _log_evidence(target: Target) -> Any:
     """Of EP: each datum's log Z over that of its site, and the integral of the prior times all sites. Minka 2001."""
     jacobians = _jacobians(target)

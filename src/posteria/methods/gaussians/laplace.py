@@ -1,7 +1,6 @@
 """Laplace's approximation: a Gaussian at the mode with the curvature of the log posterior there."""
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, ClassVar, Literal
 
 import jax
@@ -9,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from posteria import tree
+from posteria.compiled import kept
 from posteria.curvature.jacobian import factored, subset_paths
 from posteria.curvature.measure import (
     Curvature,
@@ -119,7 +119,7 @@ class Laplace:
         params = target.init(key) if start is None else tree.index(target.as_starts(start, 1), 0)
         if jax.tree.leaves(params["likelihood"]) and target.data is not None:
             params = fit_own(target, params, settings, key)
-        return target, jax.tree.map(jnp.asarray, params)
+        return target, tree.on_device(params)
 
 
 def _measured(target: Target, params: tree.Params, settings: Settings, key: jax.Array) -> Precision:
@@ -136,7 +136,7 @@ def _stepped(target: Target, params: tree.Params, precision: Precision, settings
     return stepped if gain > LEAST_GAIN else None
 
 
-@lru_cache(maxsize=64)
+@kept
 def _compiled_step(target: Target, paths: tuple[str, ...]) -> Any:
     order, unravel = factored(target, paths).order, tree.unraveller(target.structs)
 
@@ -184,7 +184,7 @@ def _own_factor(target: Target, params: tree.Params) -> tuple[np.ndarray, str]:
     return np.linalg.cholesky(np.linalg.inv(hessian)), ""
 
 
-@lru_cache(maxsize=64)
+@kept
 def _compiled_own_hessian(target: Target) -> Any:
     unravel = tree.unraveller(target.structs["likelihood"])
 
@@ -211,12 +211,12 @@ def _batches(target: Target) -> Any:
     return blocks(target.data, target.num_data, min(LIKELIHOOD_ROWS, target.num_data))
 
 
-@lru_cache(maxsize=64)
+@kept
 def _compiled_log_likelihood(target: Target) -> Any:
     return jax.jit(lambda params, batch, counts: (counts * target.log_likelihood(params, batch)).sum())
 
 
-@lru_cache(maxsize=64)
+@kept
 def _compiled_log_prior(target: Target, paths: tuple[str, ...]) -> Any:
     def log_prior(params: tree.Params) -> jax.Array:
         pairs = zip(jax.tree.leaves(params["network"]), target.leaves)

@@ -6,7 +6,6 @@ moments; then the prior's factors are refined, one a weight, with the Gamma over
 Hernandez-Lobato and Adams 2015, sections 3 and 4.
 """
 
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import jax
@@ -14,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from posteria import tree
+from posteria.compiled import kept
 from posteria.data.batches import take
 from posteria.engine.loop import Kernel
 from posteria.errors import SettingError
@@ -75,7 +75,7 @@ def first_means(key: jax.Array, target: Target, start: Any) -> jax.Array:
     )
 
 
-@lru_cache(maxsize=64)
+@kept
 def backprop_kernel(target: Target) -> Kernel:
     """A step is a pass over the data, in a random order."""
     unit = unit_vector(target)

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import jax
@@ -10,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from posteria import tree
+from posteria.compiled import kept
 from posteria.data.arrays import rows
 from posteria.data.batches import batch_of
 from posteria.engine.loop import Kernel, Run
@@ -62,7 +62,7 @@ class MAP:
         if self.tune and target.data is not None:
             return self._fit_tuned(key_climb, target, starts, run, size)
         climbed = self.climb(key_climb, target, starts, run)
-        flat = jax.vmap(tree.ravel)(climbed.params)[:, None]  # (member, 1, size)
+        flat = np.asarray(tree.ravel_each(climbed.params))[:, None]  # (member, 1, size)
         return DrawsPosterior(target, Draws(target.structs, flat, {"log_density": climbed.log_density[:, None]}))
 
     def _fit_tuned(self, key: jax.Array, target: Target, starts: tree.Params, run: Run, size: int) -> Any:
@@ -80,7 +80,7 @@ class MAP:
         for i, key_member in enumerate(jax.random.split(key, size)):
             stage = run if size == 1 else run.stage(f"member {i + 1}", share=1 / (size - i))
             tuned, climbed = climb_tuned(self, key_member, target, tree.index(starts, i), stage)
-            flat = jax.vmap(tree.ravel)(climbed.params)[:, None]
+            flat = np.asarray(tree.ravel_each(climbed.params))[:, None]
             members.append(
                 DrawsPosterior(tuned, Draws(tuned.structs, flat, {"log_density": climbed.log_density[:, None]}))
             )
@@ -117,8 +117,8 @@ class MAP:
             final_when_late=final_when_late,
         )
         if held_out is None:
-            return Climbed(jax.tree.map(jnp.asarray, trace.state.params), trace.info.log_density[:, -1])
-        best = jax.tree.map(jnp.asarray, trace.state.best)
+            return Climbed(tree.on_device(trace.state.params), trace.info.log_density[:, -1])
+        best = tree.on_device(trace.state.best)
         return Climbed(best, log_densities(target, best, num_rows=batch_size))
 
 
@@ -143,7 +143,7 @@ class Info(NamedTuple):
     is_stopped: jax.Array
 
 
-@lru_cache(maxsize=64)
+@kept
 def ascent(
     target: Target,
     optimizer: Any,

@@ -10,7 +10,6 @@ import glob
 import itertools
 from collections.abc import Callable
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any
 
 import jax
@@ -18,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from posteria import tree
+from posteria.compiled import kept
 from posteria.curvature.jacobian import factored, subset_paths
 from posteria.curvature.measure import Settings, choose_structure, estimate, measure
 from posteria.data.arrays import rows
@@ -41,6 +41,10 @@ class ScaledTarget:
     def __init__(self, target: Target) -> None:
         self.target = target
         self.num_data, self.data = target.num_data, target.data
+
+    @property
+    def compiled_for(self) -> Any:
+        return self.target.compiled_for
 
     def without_data(self) -> "ScaledTarget":
         return ScaledTarget(self.target.without_data())
@@ -155,7 +159,7 @@ def _own_by_evidence(target: Target, posterior: LaplacePosterior, params: tree.P
     return _compiled_own(target.without_data())(params["likelihood"], mean, covariance, y)
 
 
-@lru_cache(maxsize=64)
+@kept
 def _compiled_own(target: Target) -> Callable:
     likelihood: Any = target.model.likelihood
     unravel = tree.unraveller(target.structs["likelihood"])
@@ -191,7 +195,7 @@ def prior_precision(target: Target, params: tree.Params) -> np.ndarray:
     return np.asarray(_compiled_prior(target.without_data())(params), np.float64)
 
 
-@lru_cache(maxsize=64)
+@kept
 def _compiled_prior(target: Target) -> Callable:
     @jax.jit
     def precision(params: tree.Params) -> jax.Array:

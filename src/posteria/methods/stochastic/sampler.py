@@ -7,13 +7,13 @@ and draws all noise of a step as one flat vector.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from posteria.compiled import kept
 from posteria.curvature.stiffness import stiffness
 from posteria.data.batches import batch_indices, batch_of, num_steps_per_epoch, take
 from posteria.engine.loop import Kernel, Run
@@ -115,7 +115,7 @@ class StochasticGradientSampler:
         warmed = run.stage("warm-up", share=WARMUP_SHARE).loop(
             warmup_kernel(bare, self.transformation(), settings),
             key_warmup,
-            jax.vmap(flat.to_units)(starts),
+            flat.starts(starts),
             target.data,
             num_steps=self.num_warmup,
             final_when_late=True,
@@ -173,7 +173,7 @@ class State(NamedTuple):
     anchor: Any  # Anchor, where variance is reduced
 
 
-@lru_cache(maxsize=64)
+@kept
 def warmup_kernel(target: Target | Density, transformation: Transformation, settings: Settings) -> Kernel:
     """From positions: the step size is suggested, and squared gradients are gathered."""
     flat = coordinates(target)
@@ -195,7 +195,7 @@ def warmup_kernel(target: Target | Density, transformation: Transformation, sett
     return Kernel(init, _step(flat, target.num_data, transformation, settings))
 
 
-@lru_cache(maxsize=64)
+@kept
 def drawing_kernel(target: Target | Density, transformation: Transformation, settings: Settings) -> Kernel:
     """From the state that warm-up ended in, its preconditioner frozen, and the step size suggested for that."""
     flat = coordinates(target)
@@ -296,7 +296,7 @@ def _anchor(flat: Coordinates, position: jax.Array, data: Any) -> Anchor:
     return Anchor(position, jax.grad(flat.log_density)(position, data))
 
 
-@lru_cache(maxsize=64)
+@kept
 def _keeper(flat: Coordinates) -> Callable:
     return lambda state: flat.to_weights(state.position)
 

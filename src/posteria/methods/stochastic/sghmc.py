@@ -16,12 +16,12 @@ SGHMC-CLR-Prec is that with `preconditioner="rmsprop"`. Their 3e-7 under a prior
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 
+from posteria.compiled import kept
 from posteria.methods.stochastic.sampler import EXCESS, StochasticGradientSampler, Transformation
 from posteria.settings import ProperShare
 
@@ -44,7 +44,7 @@ class SGHMC(StochasticGradientSampler):
         return underdamped_langevin(self.momentum)
 
 
-@lru_cache(maxsize=64)
+@kept
 def underdamped_langevin(momentum: float) -> Transformation:
     def init(key: jax.Array, position: jax.Array) -> jax.Array:
         return jax.random.normal(key, position.shape, position.dtype)

@@ -8,12 +8,12 @@ prior variance of 1/5 is `step_size=1e-5`.
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 
+from posteria.compiled import kept
 from posteria.methods.stochastic.sampler import EXCESS, StochasticGradientSampler, Transformation
 
 
@@ -30,7 +30,7 @@ class SGLD(StochasticGradientSampler):
         return langevin()
 
 
-@lru_cache(maxsize=1)
+@kept
 def langevin() -> Transformation:
     def update(gradient: jax.Array, inner: None, noise: jax.Array, step_size: jax.Array) -> tuple[jax.Array, None]:
         return 0.5 * step_size * gradient + jnp.sqrt(step_size) * noise, None

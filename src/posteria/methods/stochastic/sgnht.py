@@ -13,12 +13,12 @@ mean square is 1 again.
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from posteria.compiled import kept
 from posteria.methods.stochastic.sampler import StochasticGradientSampler, Transformation
 from posteria.methods.stochastic.sghmc import suggest_step_size
 from posteria.settings import ProperShare
@@ -45,7 +45,7 @@ class Bath(NamedTuple):
     friction: jax.Array  # a step, not a unit of time
 
 
-@lru_cache(maxsize=64)
+@kept
 def thermostat(momentum: float) -> Transformation:
     first_friction = -math.log(momentum)
 

@@ -8,7 +8,6 @@ part is in closed form for leaves whose prior is Normal, and at a draw elsewhere
 
 import math
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import jax
@@ -16,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from posteria import tree
+from posteria.compiled import kept
 from posteria.data.batches import batch_of
 from posteria.engine.loop import Kernel, Run
 from posteria.methods.variational.families import DiagonalFamily, Marginals, Phi
@@ -195,7 +195,7 @@ def estimate_elbo(kernel: Kernel, key: jax.Array, phi: Phi, data: Any, run: Run,
     return {"elbo": float(values.mean()), "elbo_error": float(values.std(ddof=1) / math.sqrt(len(values)))}
 
 
-@lru_cache(maxsize=64)
+@kept
 def elbo_kernel(target: Target, family: DiagonalFamily, batch_size: int) -> Kernel:
     """Estimates from draws of the weights, whatever the fit was made with."""
     bound = Bound(target, family, "path")

@@ -1,6 +1,5 @@
 """Families of Gaussians over the weights: how a family's own parameters `phi` (a pytree) make draws of the weights."""
 
-from functools import lru_cache
 from typing import Any, ClassVar
 
 import jax
@@ -8,6 +7,7 @@ import jax.numpy as jnp
 from jax.scipy.linalg import solve_triangular
 
 from posteria import tree
+from posteria.compiled import kept
 from posteria.models.densities import LOG_2PI, softplus
 from posteria.models.densities import normal as normal_density
 from posteria.models.target import Target
@@ -164,7 +164,7 @@ class LowRankFamily(DiagonalFamily):
 FAMILIES = {"diagonal": DiagonalFamily, "full": FullFamily}
 
 
-@lru_cache(maxsize=64)
+@kept
 def family(target: Target, name: str) -> DiagonalFamily:
     """Shared between fits of equal targets; pass `target.without_data()`."""
     return FAMILIES[name](target)

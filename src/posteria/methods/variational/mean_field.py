@@ -5,13 +5,13 @@ Maximises E_q[log joint] / T + entropy(q) by stochastic gradients. Hinton & van 
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
 
 from posteria import tree
+from posteria.compiled import kept
 from posteria.data.batches import batch_of
 from posteria.engine.loop import Kernel, Run
 from posteria.errors import SettingError
@@ -122,7 +122,7 @@ class MeanField:
         return family.posterior(target, phi, facts)
 
 
-@lru_cache(maxsize=64)
+@kept
 def _ascent(
     target: Target,
     family: Any,
@@ -166,7 +166,7 @@ def _ascent(
     return Kernel(init, step)
 
 
-@lru_cache(maxsize=64)
+@kept
 def _family(target: Target, name: str, rank: int) -> Any:
     if name == "full" and tree.size(target.structs) > MAX_FULL:
         raise SettingError(
@@ -177,7 +177,7 @@ def _family(target: Target, name: str, rank: int) -> Any:
     return RankOneFamily(target) if name == "rank-one" else families.family(target, name)
 
 
-@lru_cache(maxsize=64)
+@kept
 def _initial(family: Any, initial_std: float) -> Any:
     """(key, weights) -> phi: the weights, with standard deviations of `initial_std` prior units around them."""
 
@@ -189,7 +189,7 @@ def _initial(family: Any, initial_std: float) -> Any:
     return jax.jit(initial)
 
 
-@lru_cache(maxsize=64)
+@kept
 def _caveat(target: Target, estimator: str) -> str:
     """What the user should know of the estimator on this network; refuses one that cannot follow it."""
     if estimator == "moments" and target.blank_input is not None:

@@ -7,7 +7,6 @@ average loss; a Normal prior enters exactly, any other through its gradient).
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, ClassVar
 
 import jax
@@ -15,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from posteria import tree
+from posteria.compiled import kept
 from posteria.data.batches import batch_of
 from posteria.engine.loop import Kernel, Run
 from posteria.methods.points.map import MAP
@@ -81,7 +81,7 @@ class VariationalOnlineNewton:
         trace = run.stage("fit", share=variational.FIT_SHARE).loop(
             kernel,
             key_fit,
-            jax.vmap(tree.ravel)(starts),
+            tree.ravel_each(starts),
             target.data,
             num_steps=num_steps,
             final_when_late=True,
@@ -100,7 +100,7 @@ def _moments(target: Target, phi: dict) -> tuple[Any, Any]:
     return phi["mean"], phi["hessian"] + _prior(target)[1]
 
 
-@lru_cache(maxsize=64)
+@kept
 def _newton(
     target: Target,
     learning_rate: float,
@@ -155,7 +155,7 @@ def _newton(
     return Kernel(init, step)
 
 
-@lru_cache(maxsize=64)
+@kept
 def _prior(target: Target) -> tuple[np.ndarray, np.ndarray]:
     """Mean and tempered precision of the priors that are Normal; precision 0 for the rest."""
     means, precisions = [], []

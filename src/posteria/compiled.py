@@ -1,0 +1,231 @@
+"""The one owner of compiled code, and of what is made on the way to it.
+
+`@kept` remembers what a function returned, by the contents of its arguments: kernels, compiled calls, what was read off
+a network. It is stored on the user's object that it was made for (a network's `apply`, a density, or a closure made
+for one of these), so that it goes when that object goes: a table elsewhere would keep the object alive, since compiled
+code refers to it. What is made for no object is kept in one table of its own. All of it together is bounded: what was
+used least recently goes first.
+"""
+
+import contextlib
+import ctypes
+import dataclasses
+import gc
+import itertools
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator
+from functools import wraps
+from types import FunctionType
+from typing import Any, ParamSpec, TypeVar
+
+MOST_BYTES = 2**30  # of compiled code
+RECENT_BYTES = 48 * 2**20  # of it for ready networks that nobody holds any more
+CALL_BYTES = 5 * 2**19  # of one compiled call on CPU, measured: XLA does not tell (1.8 MB for an addition, 6 for much)
+ENTRY_BYTES = 2**16  # of what is made on the way
+MANY_OWNERS = 3  # from so many on, those that were dropped are looked for when there is a new one
+SLOT = "_posteria_compiled"
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+
+def kept(fn: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """Remember what `fn` returned, by the contents of its (hashable) arguments, while what it was made for lives."""
+
+    @wraps(fn)
+    def remembered(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        key = (fn, args, tuple(sorted(kwargs.items())))
+        with _lock:
+            entries = _slot_of((*args, *kwargs.values())).entries
+            if (entry := entries.get(key)) is not None:
+                entry.used = next(_clock)
+                return entry.value
+        value = fn(*args, **kwargs)
+        with _lock:
+            entries[key] = _Entry(value, next(_clock))
+            _make_room()
+        return value
+
+    return remembered
+
+
+def clear() -> None:
+    """Let go of all compiled code, Posteria's and JAX's own; what is used again is compiled again."""
+    import jax
+
+    with _lock:
+        for slot in list(_slots):
+            slot.entries.clear()
+        for shared in list(_shared):
+            shared.clear()
+    jax.clear_caches()
+    gc.collect()
+    _give_back()
+
+
+class Shared:
+    """Objects that are equal by their settings: one of each for as long as anybody holds it, and the last few after."""
+
+    def __init__(self) -> None:
+        self._alive: weakref.WeakValueDictionary[Hashable, Any] = weakref.WeakValueDictionary()
+        self._recent: OrderedDict[Hashable, Any] = OrderedDict()
+        _shared.add(self)
+
+    def get(self, key: Hashable, make: Callable[[], Result]) -> Result:
+        with _lock:
+            value = self._alive.get(key)
+            if value is None:
+                value = self._alive[key] = make()
+            self._recent[key] = value
+            self._recent.move_to_end(key)
+            while len(self._recent) > 1 and sum(map(_bytes, self._recent.values())) > RECENT_BYTES:
+                self._recent.popitem(last=False)
+        return value
+
+    def clear(self) -> None:
+        self._recent.clear()
+
+
+def contents(part: Any) -> Hashable:
+    """What `part` is now, to compare by: itself where it says when it equals another, else its class and attributes.
+
+    An object that is hashed by identity would be taken for the same after its attributes have changed.
+    """
+    if type(part).__hash__ is not object.__hash__:
+        try:
+            hash(part)
+            return part
+        except TypeError:  # a frozen dataclass that holds an array
+            pass
+    return _frozen(part, ())
+
+
+def _frozen(value: Any, above: tuple[int, ...]) -> Hashable:
+    if id(value) in above:
+        return ("above", above.index(id(value)))
+    above = (*above, id(value))
+    if hasattr(value, "tobytes") and hasattr(value, "dtype"):
+        return ("array", value.dtype.name, value.shape, value.tobytes())
+    if isinstance(value, list | tuple):
+        return (type(value), *(_frozen(part, above) for part in value))
+    if isinstance(value, dict):
+        return (dict, *((key, _frozen(part, above)) for key, part in value.items()))
+    if not isinstance(value, type | FunctionType) and type(value).__hash__ in (None, object.__hash__):
+        attributes = vars(value) if hasattr(value, "__dict__") else {}
+        own = {name: part for name, part in attributes.items() if name != SLOT}
+        return (type(value), None if own else id(value), _frozen(own, above))
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return (type(value), _frozen({f.name: getattr(value, f.name) for f in dataclasses.fields(value)}, above))
+    return value
+
+
+# ---- where things are kept
+
+
+class _Entry:
+    __slots__ = ("used", "value")
+
+    def __init__(self, value: Any, used: int) -> None:
+        self.value, self.used = value, used
+
+
+class _Slot:
+    """What is kept for one object; a copy of the object begins with nothing."""
+
+    def __init__(self) -> None:
+        self.entries: dict[Hashable, _Entry] = {}
+        _slots.add(self)
+
+    def __deepcopy__(self, memo: dict) -> "_Slot":
+        return _Slot()
+
+    def __reduce__(self) -> tuple:
+        return _Slot, ()
+
+
+_lock = threading.RLock()
+_clock = itertools.count()
+_slots: "weakref.WeakSet[_Slot]" = weakref.WeakSet()
+_shared: "weakref.WeakSet[Shared]" = weakref.WeakSet()
+_users_slots: "weakref.WeakSet[_Slot]" = weakref.WeakSet()  # those of users' objects
+_of_nothing = _Slot()
+
+
+def _slot_of(args: tuple) -> _Slot:
+    """Of the user's object that a call is made for; else of a closure or object that was made for one; else of none."""
+    for look in (_users, _derived):
+        for owner in _walk(args, look):
+            if (slot := _attached(owner, is_users=look is _users)) is not None:
+                return slot
+    return _of_nothing
+
+
+def _walk(value: Any, look: Callable[[Any], Any]) -> Iterator[Any]:
+    if isinstance(value, tuple):
+        for part in value:
+            yield from _walk(part, look)
+    elif (found := look(value)) is not None:
+        yield found
+
+
+def _users(value: Any) -> Any:
+    """`compiled_for` is how a class says whose object it stands for."""
+    return None if isinstance(value, type) else getattr(value, "compiled_for", None)
+
+
+def _derived(value: Any) -> Any:
+    if isinstance(value, FunctionType):
+        return value if "<locals>" in value.__qualname__ else None  # a module's own function stands for nobody
+    is_plain = isinstance(value, type) or type(value).__hash__ is not object.__hash__
+    return None if is_plain else value
+
+
+def _attached(owner: Any, is_users: bool) -> _Slot | None:
+    try:
+        attributes = vars(owner)
+    except TypeError:  # it has none: a bound method, a compiled class
+        return None
+    if SLOT not in attributes:
+        attributes[SLOT] = _Slot()
+        if is_users:
+            if len(_users_slots) >= MANY_OWNERS:
+                gc.collect()  # a dropped network is in a cycle with its code, and Python cannot tell how much that is
+            _users_slots.add(attributes[SLOT])
+    return attributes[SLOT]
+
+
+def _bytes(value: Any, seen: set[int] | None = None) -> int:
+    """Of a value and of all that is kept for it, as estimated."""
+    seen = set() if seen is None else seen
+    if id(value) in seen:
+        return 0
+    seen.add(id(value))
+    if isinstance(value, tuple):
+        return sum(_bytes(part, seen) for part in value)
+    slot = getattr(getattr(value, "compiled_for", value), "__dict__", {}).get(SLOT)
+    entries = list(slot.entries.values()) if slot is not None else []
+    return _own_bytes(value) + sum(_bytes(entry.value, seen) for entry in entries)
+
+
+def _make_room() -> None:
+    held = [(entry.used, slot, key, _own_bytes(entry.value)) for slot in _slots for key, entry in slot.entries.items()]
+    total = sum(each[-1] for each in held)
+    if total <= MOST_BYTES:
+        return
+    for _, slot, key, size in sorted(held, key=lambda each: each[0]):
+        slot.entries.pop(key, None)
+        total -= size
+        if total <= MOST_BYTES:
+            break
+
+
+def _own_bytes(value: Any) -> int:
+    return CALL_BYTES * value._cache_size() if hasattr(value, "_cache_size") else ENTRY_BYTES
+
+
+def _give_back() -> None:
+    """Freed memory to the system, where the C library would keep it."""
+    with contextlib.suppress(OSError, AttributeError):  # another C library
+        ctypes.CDLL(None).malloc_trim(0)
