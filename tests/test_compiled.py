@@ -1,0 +1,165 @@
+"""The one owner of compiled code: kept for as long as what it was made for, no longer, and never for what has changed."""
+
+import copy
+import gc
+import weakref
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import posteria as po
+from posteria import compiled
+from posteria.compiled import Shared, contents, kept
+
+X = np.linspace(-1, 1, 12, dtype=np.float32)[:, None]
+Y = X[:, 0] ** 2
+CHEAP = [
+    po.MAP(num_epochs=2),
+    po.HMC(num_chains=2, num_draws=2, num_warmup=2, start="prior"),
+    po.Laplace(map=po.MAP(num_epochs=2)),
+    po.SGLD(num_chains=1, num_draws=2, num_warmup=2, start="prior"),
+    po.MeanField(num_epochs=2),
+    po.MCDropout(num_epochs=2),
+]
+
+
+def fresh_network(width=3):
+    def init(key, x):
+        return {"w": jax.random.normal(key, (1, width)), "v": jax.random.normal(key, (width, 1))}
+
+    return po.Network(init, lambda params, x: jnp.tanh(x @ params["w"]) @ params["v"])
+
+
+@pytest.mark.parametrize("method", CHEAP, ids=lambda method: type(method).__name__)
+def test_compiled_code_goes_with_the_network_that_it_was_made_for(method):
+    network = fresh_network()
+    posterior = po.fit(po.Model(network), (X, Y), method, progress=False)
+    assert np.isfinite(posterior.predict(X).mean).all()
+    alive = weakref.ref(network.apply)
+    del network, posterior
+    gc.collect()
+    assert alive() is None
+
+
+def test_a_density_goes_with_its_code():
+    def log_density(params):
+        return -0.5 * (params["a"] ** 2).sum()
+
+    po.sample(log_density, {"a": jnp.zeros(2)}, po.HMC(num_chains=1, num_draws=2, num_warmup=2), progress=False)
+    alive = weakref.ref(log_density)
+    del log_density
+    gc.collect()
+    assert alive() is None
+
+
+class Shifted:
+    """A user's prior, hashed by identity: its field may change between fits."""
+
+    is_proper = True
+
+    def __init__(self, centre):
+        self.centre = centre
+
+    def log_prob(self, value, leaf):
+        return -0.5 * (100.0 * (value - self.centre) ** 2).sum()
+
+    def sample(self, key, leaf):
+        return self.centre + 0.1 * jax.random.normal(key, leaf.shape)
+
+    def unit(self, leaf):
+        return 0.1
+
+
+def test_a_prior_whose_field_has_changed_gives_another_answer_and_the_old_one_again():
+    prior = Shifted(0.0)
+    model = po.Model(po.nn.mlp((), outputs=1), po.likelihoods.Gaussian(10.0), prior)
+
+    def mode():
+        posterior = po.fit(model, (X, Y), po.MAP(num_epochs=300), progress=False)
+        return float(np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(posterior.params)]).mean())
+
+    first = mode()
+    prior.centre = 2.0
+    second = mode()
+    prior.centre = 0.0
+    assert second - first > 0.5  # a plain Adam is on its way there
+    assert mode() == first
+
+
+def test_contents_are_what_an_object_holds_now():
+    prior = Shifted(np.zeros(3))
+    before = contents(prior)
+    assert contents(prior) == before == contents(Shifted(np.zeros(3)))
+    prior.centre[1] = 1.0
+    assert contents(prior) != before
+    assert contents(po.priors.Normal(2.0)) == po.priors.Normal(2.0)
+    prior.centre = prior  # an object may hold itself
+    hash(contents(prior))
+
+
+def test_equal_settings_are_one_network_and_compile_once():
+    def fit():
+        return po.fit(po.Model(po.nn.mlp((4,), outputs=1)), (X, Y), po.MAP(num_epochs=2), progress=False)
+
+    assert po.nn.mlp((4,), outputs=1) is po.nn.mlp((4,), outputs=1)
+    fit()
+    with jax.log_compiles(), pytest.MonkeyPatch.context() as patch:
+        traced = []
+        patch.setattr(compiled, "_Entry", lambda *args: traced.append(args) or pytest.fail("made again"))
+        fit()
+    assert not traced
+
+
+def test_clear_lets_go_and_all_is_compiled_again():
+    calls = []
+
+    @kept
+    def made(number):
+        calls.append(number)
+        return number + 1
+
+    assert [made(1), made(1), made(2)] == [2, 2, 3]
+    assert calls == [1, 2]
+    po.clear()
+    assert made(1) == 2
+    assert calls == [1, 2, 1]
+
+
+def test_what_was_used_least_recently_goes_when_there_is_too_much(monkeypatch):
+    @kept
+    def call(number):
+        return jax.jit(lambda x: x + number)
+
+    po.clear()
+    monkeypatch.setattr(compiled, "MOST_BYTES", 3.5 * compiled.CALL_BYTES)
+    calls = [call(0)]
+    calls[0](1.0)
+    for number in range(1, 8):
+        calls.append(call(number))
+        calls[-1](1.0)
+        assert call(0) is calls[0]  # it is used all the time
+    assert call(7) is calls[7]
+    assert call(1) is not calls[1]
+
+
+def test_shared_objects_live_while_somebody_holds_them(monkeypatch):
+    monkeypatch.setattr(compiled, "RECENT_BYTES", 0)
+    shared = Shared()
+    held = shared.get("a", fresh_network)
+    assert shared.get("a", fresh_network) is held
+    shared.get("b", fresh_network)
+    assert shared.get("a", fresh_network) is held
+    dropped = weakref.ref(shared.get("c", fresh_network))
+    shared.get("a", fresh_network)
+    gc.collect()
+    assert dropped() is None
+
+
+def test_a_copy_begins_with_nothing_and_shares_what_its_function_has():
+    network = fresh_network()
+    po.fit(po.Model(network), (X, Y), po.MAP(num_epochs=2), progress=False)
+    twin = copy.deepcopy(network)
+    assert twin == network
+    assert twin.compiled_for is network.compiled_for
