@@ -1,4 +1,4 @@
-"""The one owner of compiled code: kept for as long as what it was made for, no longer, and never for what has changed."""
+"""The one owner of compiled code: kept as long as what it was made for, no longer, and not for what has changed."""
 
 import copy
 import gc

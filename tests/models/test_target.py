@@ -280,12 +280,16 @@ class Changing:
         return 1.0
 
 
-def test_models_refuse_what_is_no_likelihood_and_what_cannot_be_hashed():
+def test_models_refuse_what_is_no_likelihood_and_know_a_part_that_has_changed():
     for likelihood in (po.likelihoods.Gaussian, "gaussian", None):
         with pytest.raises(SettingError, match="likelihood"):
             po.Model(po.nn.mlp((5,)), likelihood)
-    with pytest.raises(SettingError, match="frozen"):
-        po.Model(po.nn.mlp((5,)), prior=Changing())
+    prior = Changing()  # a dataclass that is not frozen has no hash
+    model = po.Model(po.nn.mlp((5,)), prior=prior)
+    before = hash(model)
+    assert model == po.Model(po.nn.mlp((5,)), prior=Changing())
+    prior.is_proper = False
+    assert hash(model) != before
 
 
 def test_biases_of_any_shape_and_added_tables_have_no_fan_in():

@@ -1,12 +1,12 @@
 """From a folder of results to its index.html: one file that needs nothing else, written anew after each row."""
 
 import json
+from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from posteria.comparison.tell import results
-from posteria.compiled import kept
 from posteria.errors import StoreError
 from posteria.plots import theme
 from posteria.plots.svg import Canvas
@@ -119,7 +119,7 @@ class _Later:
         return 0
 
 
-@kept
+@lru_cache(maxsize=1024)
 def _drawn(figure: Figure, about: str, later: _Later) -> str:
     """The picture as SVG, or nothing if there is nothing to draw; the same `about` is not drawn twice."""
     with Canvas(figure.size, figure.columns, figure.share_y) as canvas:
@@ -160,7 +160,7 @@ def _colour_names() -> str:
     return f":root{{{light}}}\n@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}\n"
 
 
-@kept
+@lru_cache(maxsize=1)
 def _assets() -> tuple[Any, str, str]:
     """The template, its style sheet and its script."""
     from jinja2 import Environment, StrictUndefined

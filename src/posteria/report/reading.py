@@ -3,13 +3,13 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from posteria.comparison.tell import results
-from posteria.compiled import kept
 from posteria.plots import theme
 
 ORDER = ("reference", "method", "baseline")
@@ -83,7 +83,7 @@ def problem(facts: dict[str, Any], folder: Path) -> Problem:
     return Problem(facts, tuple(rows))
 
 
-@kept
+@lru_cache(maxsize=256)
 def _arrays(folder: Path, name: str, row: str, stamp: tuple[int, int]) -> Mapping[str, np.ndarray]:
     """The row's arrays; `stamp` is part of the question, so that a file written anew is read anew."""
     return results.read_picture(folder, name, row) or {}
