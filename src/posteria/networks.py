@@ -177,7 +177,7 @@ def _from_linen(module: Any) -> Network:
         _check_parameters(params)
         return params
 
-    @lru_cache(maxsize=16)
+    @lru_cache(maxsize=16)  # which goes with this network
     def initial_state(treedef: Structure, leaves: Leaves) -> Frozen:
         """What is not a parameter: a function of the datum's shape alone, the same in every process."""
 

@@ -61,10 +61,11 @@ def rows(x: Data, indices: Rows) -> Data:
     return jax.tree.map(lambda leaf: _on_host(leaf)[indices], x)
 
 
-def _on_host(leaf: Any) -> Any:
+def _on_host(leaf: np.ndarray | jax.Array) -> np.ndarray | jax.Array:
     """As NumPy's where that is free: JAX would compile the choice of rows for every shape."""
-    is_free = isinstance(leaf, jax.Array) and not isinstance(leaf, jax.core.Tracer) and leaf.is_fully_addressable
-    return np.asarray(leaf) if is_free and all(d.platform == "cpu" for d in leaf.devices()) else leaf
+    if isinstance(leaf, np.ndarray | jax.core.Tracer) or not leaf.is_fully_addressable:
+        return leaf
+    return np.asarray(leaf) if all(device.platform == "cpu" for device in leaf.devices()) else leaf
 
 
 def joined(x: Data, other: Data) -> Data:
