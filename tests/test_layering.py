@@ -14,7 +14,7 @@ ROOT = Path(posteria.__file__).parent
 
 # From the ground floor up; rooms on one line may know each other.
 FLOORS = [
-    {"compiled", "errors", "own", "settings", "tree", "random"},
+    {"compiled", "disk", "errors", "own", "settings", "tree", "random"},
     {"diagnostics", "metrics"},
     {"data"},
     {"networks", "nn"},
@@ -62,10 +62,12 @@ MAY_TOUCH_THE_WORLD = {
     "data/cache.py",
     "data/csv_file.py",
     "data/formats.py",
+    "disk.py",
     "engine/checkpoint.py",
     "engine/loop.py",
     "engine/progress.py",
     "runs.py",
+    "posteriors/array_file.py",
     "posteriors/export.py",
     "posteriors/store.py",
 }

@@ -8,7 +8,8 @@ PosteriaError
 ├── DensityError     the log density is not finite where a method needs it to be
 ├── BudgetError      max_seconds ran out before anything was kept
 ├── TooLargeError    a matrix would not fit the machine's memory
-└── StoreError       a folder is occupied, foreign, truncated, or belongs to other data or another network
+└── StoreError       a folder is occupied, foreign, damaged, or belongs to other data or another network
+    └── DiskError        a file or folder cannot be written: the disk is full, the place is not ours to write
 """
 
 
@@ -46,6 +47,10 @@ class DensityError(PosteriaError, FloatingPointError):
 
 
 class StoreError(PosteriaError, OSError):
+    pass
+
+
+class DiskError(StoreError):
     pass
 
 

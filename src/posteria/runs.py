@@ -13,7 +13,7 @@ import numpy as np
 
 from posteria import tree
 from posteria.engine.loop import Run
-from posteria.errors import SettingError, StoreError
+from posteria.errors import DiskError, SettingError, StoreError
 from posteria.methods import registry
 from posteria.models.model import Model
 from posteria.models.target import Density, Target
@@ -63,11 +63,12 @@ def fit(
         stored = store.read_manifest(folder)
         _check_same_run(stored, manifest)
         return _resume(folder, target, method, max_seconds, progress)
-    store.claim(folder, if_exists)
-    with store.locked(folder):
+    with store.new_folder(folder, if_exists) as fresh:
         if start is not None:
-            store.write_arrays(folder / store.START, {str(i): leaf for i, leaf in enumerate(jax.tree.leaves(start))})
-        store.write_json(folder / store.MANIFEST, manifest)
+            leaves = {str(i): leaf for i, leaf in enumerate(jax.tree.leaves(start))}
+            manifest["files"][store.START] = store.write_arrays(fresh / store.START, leaves)
+        store.write_manifest(fresh, manifest)
+    with store.locked(folder):
         return _run(folder, manifest, target, method, key, start, max_seconds, progress)
 
 
@@ -130,23 +131,40 @@ def _run(
     start: Any,
     max_seconds: float | None,
     progress: bool,
-    recorded_layout: str | None = None,
 ) -> Posterior:
     run = Run(
-        folder, progress, max_seconds, recorded_layout, on_layout=lambda name: _record_layout(folder, manifest, name)
+        folder,
+        progress,
+        max_seconds,
+        identity=None if folder is None else store.identity(manifest),
+        recorded_layout=manifest.get("run", {}).get("layout"),
+        on_layout=lambda name: _record_layout(folder, manifest, name),
     )
+    if folder is not None and not store.is_verified(manifest):
+        run.note(store.UNVERIFIED)
     try:
         posterior = _fit_and_record(method, key, target, start, run)
+        posterior.attached = manifest.get("attached", {})
+        if folder is not None:
+            saving.write_posterior(posterior, folder, manifest, "complete" if run.is_whole else "cut short")
     except KeyboardInterrupt:
         if folder is not None:
-            run.progress.say(f"Interrupted, and saved. To continue: po.resume({str(folder)!r}, data=(x, y))")
+            run.progress.say(f"{_what_is_kept(folder)} To continue: po.resume({str(folder)!r}, data=(x, y))")
         raise
-    posterior.attached = manifest.get("attached", {})
-    if folder is not None:
-        saving.write_posterior(posterior, folder, manifest, "complete" if run.is_whole else "cut short")
-        if run.is_whole:
-            shutil.rmtree(folder / "stages", ignore_errors=True)
+    except DiskError as error:
+        if folder is None:
+            raise
+        fix = f"{error.fix}: po.resume({str(folder)!r}, data=(x, y)) goes on from what is kept"
+        raise DiskError(error.got, error.wanted, fix) from error
+    if folder is not None and run.is_whole:
+        shutil.rmtree(folder / "stages", ignore_errors=True)
     return posterior
+
+
+def _what_is_kept(folder: Path) -> str:
+    if any((folder / "stages").rglob("state.npz")):
+        return "Interrupted, and saved."
+    return "Interrupted before anything was drawn: it would begin anew."
 
 
 def _fit_and_record(method: Any, key: jax.Array, target: Target | Density, start: Any, run: Run) -> Any:
@@ -194,15 +212,19 @@ def _resume(folder: Path, target: Target, method: Any, max_seconds: float | None
 def _continue(
     folder: Path, stored: dict, target: Target, method: Any, max_seconds: float | None, progress: bool
 ) -> Posterior:
-    shutil.rmtree(folder / "arrays", ignore_errors=True)  # of a run that was cut short
-    manifest = {name: part for name, part in stored.items() if name != "posterior"} | {"status": "running"}
-    store.write_json(folder / store.MANIFEST, manifest)
     start = None
-    if (folder / store.START).is_file():
-        leaves = store.read_arrays(folder / store.START)
-        start = jax.tree.structure(target.structs).unflatten(leaves[str(i)] for i in range(len(leaves)))
-    key = key_from_json(stored["run"]["key"])
-    return _run(folder, manifest, target, method, key, start, max_seconds, progress, stored["run"].get("layout"))
+    with store.refuse_damage(folder):
+        store.check_files(folder, stored, store.START, *(["stages"] if stored["status"] == "cut short" else []))
+        files = {name: digest for name, digest in stored.get("files", {}).items() if name == store.START}
+        if (folder / store.START).is_file():
+            leaves = store.read_arrays(folder / store.START, store.is_verified(stored))
+            start = jax.tree.structure(target.structs).unflatten(leaves[str(i)] for i in range(len(leaves)))
+        key = key_from_json(stored["run"]["key"])
+    manifest = {name: part for name, part in stored.items() if name != "posterior"}
+    manifest |= {"status": "running", "files": files}
+    store.write_manifest(folder, manifest)  # from here on, the arrays of a run that was cut short count no more
+    shutil.rmtree(folder / "arrays", ignore_errors=True)
+    return _run(folder, manifest, target, method, key, start, max_seconds, progress)
 
 
 def _written_start(method: Any, start: Any, target: Target, key: jax.Array) -> tuple[Any, Any]:
@@ -227,6 +249,7 @@ def _manifest(target: Target, method: Any, key: jax.Array) -> dict:
         "format": "posteria",
         "schema": store.SCHEMA,
         "status": "running",
+        "files": {},
         "versions": saving.versions(),
         "model": saving.model_to_json(target),
         "run": {
@@ -242,7 +265,7 @@ def _manifest(target: Target, method: Any, key: jax.Array) -> dict:
 def _record_layout(folder: Path | None, manifest: dict, layout: str) -> None:
     if folder is not None:
         manifest["run"]["layout"] = layout
-        store.write_json(folder / store.MANIFEST, manifest)
+        store.write_manifest(folder, manifest)
 
 
 def _density_fingerprint(target: Target) -> list[float]:

@@ -75,9 +75,9 @@ def fitted(tmp_path_factory) -> Path:
 
 
 def edit(folder: Path, change) -> None:
-    manifest = json.loads((folder / store.MANIFEST).read_text())
+    manifest = store.read_manifest(folder)
     change(manifest)
-    store.write_json(folder / store.MANIFEST, manifest)
+    store.write_manifest(folder, manifest)  # with its sums computed again, as someone with a purpose would
 
 
 def test_own_code_is_imported_by_the_users_word_and_by_no_others(fitted):

@@ -1,6 +1,7 @@
 """Nothing is lost: killed fits end as if they had never been killed, and what does not belong together is refused."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -26,7 +27,8 @@ def start_process(folder: Path, method: str) -> subprocess.Popen:
         "JAX_COMPILATION_CACHE_DIR": str(folder.parent / "compiled"),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     }
-    environment = os.environ | compiled | {"PYTHONPATH": str(SCRIPT.parent.parent)}
+    own = f"{Path(po.__file__).parent.parent}{os.pathsep}{SCRIPT.parent.parent}"  # this Posteria, and the tests
+    environment = os.environ | compiled | {"PYTHONPATH": own}
     return subprocess.Popen([sys.executable, str(SCRIPT), str(folder), method], env=environment, stderr=subprocess.PIPE)
 
 
@@ -86,7 +88,7 @@ def linear():
 QUICK = po.HMC(num_chains=2, num_draws=20, num_warmup=10)
 
 
-def interrupted(model, data, method, folder, monkeypatch, after: str = "draws"):
+def interrupted(model, data, method, folder, monkeypatch, after: str = "draws", **settings):
     """A fit that stops, as by Ctrl-C, in its stage `after`."""
     check = loop.Run._check_finite
 
@@ -98,16 +100,30 @@ def interrupted(model, data, method, folder, monkeypatch, after: str = "draws"):
     with monkeypatch.context() as patch:
         patch.setattr(loop.Run, "_check_finite", stop)
         with pytest.raises(KeyboardInterrupt):
-            po.fit(model, data, method, out=folder, progress=True)
+            po.fit(model, data, method, out=folder, progress=True, **settings)
 
 
 def test_ctrl_c_saves_and_says_how_to_resume(tmp_path, linear, monkeypatch, capsys):
     model, data = linear
     interrupted(model, data, QUICK, tmp_path / "run", monkeypatch)
-    assert "po.resume(" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "Interrupted, and saved." in said and "po.resume(" in said
     posterior = po.resume(tmp_path / "run", data, progress=False)
     whole = po.fit(model, data, QUICK, progress=False)
     np.testing.assert_array_equal(posterior.stored.flat, whole.stored.flat)
+
+
+def test_ctrl_c_before_the_first_draw_claims_nothing(tmp_path, linear, monkeypatch, capsys):
+    model, data = linear
+
+    def stop(*arguments, **settings):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(loop.Run, "loop", stop)
+    with pytest.raises(KeyboardInterrupt):
+        po.fit(model, data, QUICK, out=tmp_path / "run")
+    said = capsys.readouterr().err
+    assert "before anything was drawn" in said and "saved" not in said
 
 
 def test_a_resume_with_other_data_network_prior_or_method_is_refused(tmp_path, linear, monkeypatch):
@@ -286,7 +302,7 @@ def test_a_damaged_store_is_refused_by_name(tmp_path, linear, damage):
     elif damage == "gap":
         manifest = store.read_manifest(folder)
         del manifest["posterior"]["arrays"]
-        store.write_json(folder / store.MANIFEST, manifest)
+        store.write_manifest(folder, manifest)
     elif damage == "nonsense":
         (folder / store.MANIFEST).write_bytes(b"\x80\x04nonsense")
     elif damage == "foreign":
@@ -311,3 +327,73 @@ def test_an_unfinished_run_cannot_be_loaded_but_says_how_to_go_on(tmp_path, line
     interrupted(model, data, QUICK, tmp_path / "run", monkeypatch)
     with pytest.raises(StoreError, match="resume"):
         po.load(tmp_path / "run")
+
+
+@pytest.fixture(scope="module")
+def two_runs(tmp_path_factory):
+    """Two fits stopped among their draws, which differ in their key alone, and one that was cut short in warm-up."""
+    home = tmp_path_factory.mktemp("two")
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(40, 2)).astype(np.float32)
+    model, data = po.Model(po.nn.mlp(())), (x, x[:, 0] + 0.1 * rng.normal(size=40))
+    start = po.fit(model, data, QUICK, progress=False).sample(0, 2)
+    with pytest.MonkeyPatch.context() as patch:
+        for key in (0, 1):
+            interrupted(model, data, QUICK, home / str(key), patch, key=key, start=start)
+    method = po.HMC(num_chains=2, num_draws=20, num_warmup=5000, start="prior")
+    po.fit(model, data, method, out=home / "cut", max_seconds=1e-6, progress=False)
+    return home, data
+
+
+def copied(two_runs, name, tmp_path):
+    return Path(shutil.copytree(two_runs[0] / name, tmp_path / "run"))
+
+
+@pytest.mark.parametrize(
+    "name, said",
+    [
+        ("stages/draws/state.npz", "another run"),
+        ("stages/draws/kept", "not those that were written"),
+        ("stages/warm-up", "another run"),
+        ("start.npz", "SHA-256"),
+    ],
+)
+def test_a_file_of_another_run_is_refused(two_runs, tmp_path, name, said):
+    folder = copied(two_runs, "0", tmp_path)
+    other = two_runs[0] / "1" / name
+    if other.is_dir():
+        shutil.copytree(other, folder / name, dirs_exist_ok=True)
+    else:
+        (folder / name).write_bytes(other.read_bytes() + b"x" * (name == "start.npz"))
+    with pytest.raises(StoreError, match=said):
+        po.resume(folder, two_runs[1], progress=False)
+
+
+def test_a_state_of_another_stage_and_a_lost_start_are_refused(two_runs, tmp_path):
+    folder = copied(two_runs, "0", tmp_path)
+    state = folder / "stages" / "draws" / "state.npz"
+    whole = state.read_bytes()
+    state.write_bytes((folder / "stages" / "warm-up" / "state.npz").read_bytes())
+    with pytest.raises(StoreError, match="another stage"):
+        po.resume(folder, two_runs[1], progress=False)
+    state.write_bytes(whole)
+    (folder / store.START).unlink()
+    with pytest.raises(StoreError, match="missing"):
+        po.resume(folder, two_runs[1], progress=False)
+
+
+def test_a_lost_checkpoint_is_computed_again_or_missed(two_runs, tmp_path):
+    """A warm-up is: from its key it ends in the same state. One that the clock had ended is not."""
+    whole = po.resume(copied(two_runs, "0", tmp_path / "a"), two_runs[1], progress=False)
+    folder = copied(two_runs, "0", tmp_path / "b")
+    shutil.rmtree(folder / "stages" / "warm-up")
+    np.testing.assert_array_equal(po.resume(folder, two_runs[1], progress=False).stored.flat, whole.stored.flat)
+    folder = copied(two_runs, "cut", tmp_path / "c")
+    shutil.rmtree(folder / "stages" / "warm-up")
+    with pytest.raises(StoreError, match="missing"):
+        po.resume(folder, two_runs[1], progress=False)
+    manifest = store.read_manifest(folder)  # as a kill, soon after it was resumed, would leave it
+    del manifest["posterior"]
+    store.write_manifest(folder, manifest | {"status": "running"})
+    with pytest.raises(StoreError, match="stages before"):
+        po.resume(folder, two_runs[1], progress=False)

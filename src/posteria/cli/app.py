@@ -6,8 +6,9 @@ import typer
 from typer.core import TyperGroup
 
 from posteria import __version__, own
-from posteria.errors import PosteriaError
+from posteria.errors import DiskError, PosteriaError
 
+CANNOT_WRITE = 2  # exit code
 USAGE_ERRORS: Any = typer.BadParameter.__mro__[:-3]  # typer shows these itself
 
 
@@ -23,7 +24,7 @@ class Commands(TyperGroup):
             typer.echo(f"posteria: {error.got}" + (f"; wanted {error.wanted}" if error.wanted else ""), err=True)
             if error.fix:
                 typer.echo(f"hint: {error.fix}", err=True)
-            raise typer.Exit(1) from None
+            raise typer.Exit(CANNOT_WRITE if isinstance(error, DiskError) else 1) from None
         except (typer.Exit, typer.Abort, *USAGE_ERRORS):
             raise
         except Exception as error:

@@ -1,9 +1,12 @@
 """Where a stage of a run stands, on disk: the chains' state, and the rows kept so far.
 
 Rows are written first and the state, with the number of rows that count, is then replaced atomically: a kill at any
-moment leaves the last checkpoint whole, and rows past it are written again.
+moment leaves the last checkpoint whole, and rows past it are written again. The state holds what they are checked by
+(see `posteriors.store`): the sum of the rows that count, which those past it do not change.
 """
 
+import hashlib
+import json
 import time
 from pathlib import Path
 from typing import Any
@@ -12,8 +15,10 @@ import jax
 import numpy as np
 
 from posteria.errors import StoreError
-from posteria.posteriors.store import ArrayFile, read_arrays, write_arrays
+from posteria.posteriors.array_file import METADATA, ArrayFile
+from posteria.posteriors.store import digests, read_arrays, refuse_damage, write_arrays
 
+STATE = "state.npz"
 CHECKPOINT_SECONDS = 2.0  # at least, between checkpoints
 CHECKPOINT_SHARE = 0.01  # of the time may go into checkpoints
 
@@ -42,18 +47,26 @@ class Rows:
 
 
 class Checkpoint:
-    """One stage's folder; with `folder=None` nothing is written and nothing is found."""
+    """One stage's folder; with `folder=None` nothing is written and nothing is found.
 
-    def __init__(self, folder: Path | None, stage: tuple[str, ...]) -> None:
+    `identity` is that of the run (None: it may be unverified), `before` the sums of the stages that ended before this.
+    """
+
+    def __init__(
+        self, folder: Path | None, stage: tuple[str, ...], identity: str | None, before: dict[str, str]
+    ) -> None:
         self._folder: Any = None if folder is None else folder.joinpath("stages", *stage)
         self._files: list[ArrayFile] = []
-        self._saved_rows = 0
+        self._about: dict[str, Any] = {"run": identity, "stage": list(stage), "before": dict(before)}
+        self._is_signed = identity is not None
+        self._saved: tuple[int, list[Any]] = (0, [])  # rows, and the sums of them in each file; replaced as one
         self._began = self._written_at = time.monotonic()
         self._interval = CHECKPOINT_SECONDS
         self.seconds_before = 0.0  # spent on this stage by processes before this one
+        self.sum = ""  # of all that the next stages may build on
 
     def exists(self) -> bool:
-        return self._folder is not None and (self._folder / "state.npz").is_file()
+        return self._folder is not None and (self._folder / STATE).is_file()
 
     def is_due(self) -> bool:
         return self._folder is not None and time.monotonic() - self._written_at > self._interval
@@ -63,36 +76,89 @@ class Checkpoint:
         if self._folder is None or count == 0:
             return
         began = time.monotonic()
-        rows = jax.tree.leaves(kept.between(self._saved_rows, count))
+        first, sums = self._saved
+        rows = jax.tree.leaves(kept.between(first, count))
         if not self._files:
             self._files = [
-                ArrayFile(self._folder / "kept" / str(i), (row.shape[0], num_rows, *row.shape[2:]), row.dtype)
+                ArrayFile(self._path(i), (row.shape[0], num_rows, *row.shape[2:]), row.dtype, axis=1)
                 for i, row in enumerate(rows)
             ]
+            sums = [hashlib.sha256() for _ in rows]
+            self._about["metadata"] = self._metadata(len(rows))
         for file, row in zip(self._files, rows):
-            file.write(row, first=self._saved_rows)
-        self._saved_rows = count
-        arrays = {f"state{i}": leaf for i, leaf in enumerate(jax.tree.leaves(state))}
+            file.write(row, first)
+        self._saved = count, [_add(total.copy(), row) for total, row in zip(sums, rows)]
+        arrays = {f"state{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(state))}
+        self.sum = self._sum_of(arrays)
         arrays |= {f"info{i}": leaf for i, leaf in enumerate(jax.tree.leaves(infos.between(0, count)))}
         seconds = self.seconds_before + time.monotonic() - self._began
         arrays |= {"count": np.array([count, is_finished]), "seconds": np.array(seconds)}
-        write_arrays(self._folder / "state.npz", arrays)
+        about = self._about | {"kept": self._kept_sums()}
+        arrays["about"] = np.frombuffer(json.dumps(about).encode(), np.uint8)
+        write_arrays(self._folder / STATE, arrays)
         self._written_at = time.monotonic()
         self._interval = max(CHECKPOINT_SECONDS, (self._written_at - began) / CHECKPOINT_SHARE)
 
     def read(self, state_like: Any, kept_like: Any, info_like: Any) -> tuple[Any, Rows, Rows, bool]:
         """State, kept rows, infos, and whether the stage had finished; the arguments give the trees' structures."""
-        arrays = read_arrays(self._folder / "state.npz")
-        count, is_finished = arrays["count"]
+        with refuse_damage(self._folder):
+            return self._read(state_like, kept_like, info_like)
+
+    def _read(self, state_like: Any, kept_like: Any, info_like: Any) -> tuple[Any, Rows, Rows, bool]:
+        arrays = read_arrays(self._folder / STATE, self._is_signed)
+        about = json.loads(arrays["about"].tobytes()) if "about" in arrays else {}
+        if self._is_signed:
+            self._check_place(about)
+        count, is_finished = map(int, arrays["count"])
         self.seconds_before = float(arrays.get("seconds", 0.0))
         state = self._tree("state", state_like, arrays)
         kept, infos = Rows(), Rows()
-        infos.append(self._tree("info", info_like, arrays), int(count))
+        infos.append(self._tree("info", info_like, arrays), count)
         treedef = jax.tree.structure(kept_like)
-        self._files = [ArrayFile(self._folder / "kept" / str(i)) for i in range(treedef.num_leaves)]
-        kept.append(treedef.unflatten(file.read(int(count)) for file in self._files), int(count))
-        self._saved_rows = int(count)
+        self._about["metadata"] = self._metadata(treedef.num_leaves)
+        if self._is_signed and self._about["metadata"] != about["metadata"]:
+            raise self._mismatch("its kept draws are described otherwise than when they were written")
+        self._files = [ArrayFile(self._path(i)) for i in range(treedef.num_leaves)]
+        rows = [file.read(count) for file in self._files]
+        self._saved = count, [_add(hashlib.sha256(), row) for row in rows]
+        if self._is_signed and self._kept_sums() != about["kept"]:
+            raise self._mismatch("its kept draws are not those that were written")
+        kept.append(treedef.unflatten(rows), count)
+        self.sum = self._sum_of({name: arrays[name] for name in arrays if name.startswith("state")})
         return state, kept, infos, bool(is_finished)
+
+    def _check_place(self, about: dict) -> None:
+        """Refuse a checkpoint of another run or stage, or one that followed from other stages than those here."""
+        for name in ("run", "stage"):
+            if about[name] != self._about[name]:
+                raise self._mismatch(f"it is of another {name}")
+        here = self._about["before"]
+        if not about["before"].items() <= here.items():
+            raise self._mismatch("the stages before it are not those that it followed from")
+
+    def _mismatch(self, what: str) -> StoreError:
+        return StoreError(
+            f"the checkpoint in {self._folder} cannot be gone on from: {what}",
+            "the files as they were written",
+            "restore them, or fit again",
+        )
+
+    def _path(self, leaf: int) -> Path:
+        return self._folder / "kept" / str(leaf)
+
+    def _metadata(self, num_leaves: int) -> dict[str, str]:
+        """The sums of the files that say what the kept arrays are; they stay as they are once they are written."""
+        return digests(self._folder, *(f"kept/{i}/{METADATA}" for i in range(num_leaves)))
+
+    def _kept_sums(self) -> list[str]:
+        return [total.hexdigest() for total in self._saved[1]]
+
+    def _sum_of(self, state: dict[str, np.ndarray]) -> str:
+        """Of the state and the kept rows; seconds, which differ from one time to the next, are left out."""
+        total = hashlib.sha256(json.dumps([self._saved[0], self._kept_sums()]).encode())
+        for name, leaf in state.items():
+            total.update(f"{name}{leaf.shape}{leaf.dtype.name}".encode() + leaf.tobytes())
+        return total.hexdigest()
 
     def _tree(self, kind: str, like: Any, arrays: dict[str, np.ndarray]) -> Any:
         treedef = jax.tree.structure(like)
@@ -104,3 +170,9 @@ class Checkpoint:
                 "resume with the same method",
             )
         return treedef.unflatten(arrays[f"{kind}{i}"] for i in range(len(names)))
+
+
+def _add(total: Any, rows: np.ndarray) -> Any:
+    """Row after row of all chains, so that the sum does not depend on the stretches that they came in."""
+    total.update(np.moveaxis(rows, 1, 0).tobytes())
+    return total

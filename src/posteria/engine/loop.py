@@ -57,6 +57,7 @@ class Run:
         folder: Path | None = None,
         progress: bool = False,
         max_seconds: float | None = None,
+        identity: str | None = None,
         recorded_layout: str | None = None,
         on_layout: Callable[[str], None] = lambda layout: None,
     ) -> None:
@@ -69,6 +70,8 @@ class Run:
         self._path: tuple[str, ...] = ()
         self._folder = folder
         self._deadline = None if max_seconds is None else time.monotonic() + max_seconds
+        self._identity = identity  # by which checkpoints are known to be of this run
+        self._finished: dict[str, str] = {}  # sums of the stages that ended, by name
         self._recorded_layout = recorded_layout
         self._on_layout = on_layout
 
@@ -116,13 +119,14 @@ class Run:
         kept_like, info_like = _row_shapes(kernel, keep, one_chain, data)
 
         kept, infos, is_finished = Rows(), Rows(), num_rows == 0
-        checkpoint = Checkpoint(self._folder, self._path)
+        checkpoint = Checkpoint(self._folder, self._path, self._identity, self._finished)
         if checkpoint.exists():
             state, kept, infos, is_finished = checkpoint.read(one_chain[1], kept_like, info_like)
             chains = layout.split((keys, state))
             self._count_gradients(infos.joined())
             self._root.seconds_before += checkpoint.seconds_before
         if is_finished:
+            self._finished["/".join(self._path)] = checkpoint.sum
             self._note_if_cut(final_when_late, infos.count, num_rows)
             return Trace(_state(layout, chains), kept.joined(), infos.joined(), infos.count)
 
@@ -159,7 +163,10 @@ class Run:
             checkpoint.write(_state(layout, here[0]), here[1], kept, infos, num_rows, is_finished=False)
             raise
         state = _state(layout, chains)
-        checkpoint.write(state, infos.count, kept, infos, num_rows, is_finished=is_done or final_when_late)
+        is_finished = is_done or final_when_late
+        checkpoint.write(state, infos.count, kept, infos, num_rows, is_finished)
+        if is_finished:
+            self._finished["/".join(self._path)] = checkpoint.sum
         self._root.is_whole &= is_done
         self._note_if_cut(final_when_late, infos.count, num_rows)
         return Trace(state, kept.joined(), infos.joined(), infos.count)

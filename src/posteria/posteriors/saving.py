@@ -3,6 +3,7 @@
 import importlib.metadata
 import platform
 from importlib import import_module
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -36,18 +37,19 @@ VERSIONS_OF = ("posteria", "jax", "jaxlib", "flax", "optax", "blackjax", "numpy"
 
 def save(posterior: Posterior, folder: Path, if_exists: str = "error") -> None:
     """Write a posterior to a new folder."""
-    store.claim(folder, if_exists)
-    manifest = {"format": "posteria", "schema": store.SCHEMA, "model": model_to_json(posterior.target)}
-    write_posterior(posterior, folder, manifest | {"attached": posterior.attached})
+    manifest = {"format": "posteria", "model": model_to_json(posterior.target), "attached": posterior.attached}
+    with store.new_folder(folder, if_exists) as fresh:
+        write_posterior(posterior, fresh, manifest)
 
 
 def write_posterior(posterior: Posterior, folder: Path, manifest: dict, status: str = "complete") -> None:
     """Arrays first, then the manifest that makes them count."""
     content, arrays = _content(posterior)
     store.save_arrays(folder, arrays)
-    store.write_json(
-        folder / store.MANIFEST, manifest | {"status": status, "versions": versions(), "posterior": content}
-    )
+    parts = ("arrays",) if status == "complete" else ("arrays", "stages")
+    files = manifest.get("files", store.digests(folder, store.START)) | store.digests(folder, *parts)
+    about = {"schema": store.SCHEMA, "status": status, "versions": versions(), "posterior": content, "files": files}
+    store.write_manifest(folder, manifest | about)
 
 
 def pack(posterior: Posterior) -> dict:
@@ -89,8 +91,12 @@ def load(path: str | Path, network: Any = None, likelihood: Any = None, prior: A
             f"the run in {folder} is not finished", "a finished fit", f"po.resume({str(path)!r}, data=(x, y)) goes on"
         )
     with store.refuse_damage(folder):
+        store.check_files(folder, manifest, "arrays")
         arrays = store.load_arrays(folder, manifest["posterior"]["arrays"])
-        return unpack(manifest | {"arrays": arrays}, network, likelihood, prior)
+        posterior = unpack(manifest | {"arrays": arrays}, network, likelihood, prior)
+        if not store.is_verified(manifest):
+            posterior.facts["notes"] = [*posterior.facts.get("notes", []), store.UNVERIFIED]
+    return posterior
 
 
 def restore(target: Target, kind: str, own_settings: dict, arrays: dict[str, np.ndarray], facts: dict) -> Posterior:
@@ -145,10 +151,12 @@ def check_network(network: networks.Network, x: Any, stored: dict) -> None:
     structs = jax.eval_shape(lambda key: network.init(key, x), jax.random.key(0))
     structure = networks.structure(structs)
     if structure != stored["structure"]:
+        differing = [pair for pair in zip_longest(structure, stored["structure"]) if pair[0] != pair[1]]
+        has_other_bits = all(mine and theirs and mine[:2] == theirs[:2] for mine, theirs in differing)
         raise StoreError(
-            f"the network has parameters {_short(structure)}",
-            f"{_short(stored['structure'])}",
-            "pass the network that was fitted",
+            f"the network has parameters {_short([mine for mine, _ in differing])}",
+            _short([theirs for _, theirs in differing]),
+            "set jax_enable_x64 as in the fit" if has_other_bits else "pass the network that was fitted",
         )
     got, wanted = _fingerprint(network, x), stored["fingerprint"]
     if not np.allclose(got, wanted, rtol=1e-2, atol=1e-4):
@@ -168,5 +176,5 @@ def versions() -> dict[str, str]:
 
 
 def _short(structure: list) -> str:
-    shown = ", ".join(f"{path} {tuple(shape)}" for path, shape, _ in structure[:6])
+    shown = ", ".join("none" if leaf is None else f"{leaf[0]} {tuple(leaf[1])} {leaf[2]}" for leaf in structure[:6])
     return shown + (f" and {len(structure) - 6} more" if len(structure) > 6 else "")

@@ -1,221 +1,280 @@
-"""Folders on disk: a JSON manifest and arrays. Writes are atomic, reads are checked, nothing is ever unpickled.
+"""Folders on disk: a JSON manifest and arrays. Writes are whole or not at all, reads are checked, nothing is unpickled.
 
-runs/hmc/manifest.json      schema, status, model, method, key, layout, versions, fingerprints
+runs/hmc/manifest.json      schema, status, model, method, key, layout, versions, fingerprints, checksums
+runs/hmc/start.npz          weights that the user gave the run to start from
 runs/hmc/arrays/<name>/     the posterior's arrays (zarr 3, a checksum a chunk)
 runs/hmc/stages/<stage>/    while running: state.npz (the last checkpoint) and kept/ (draws so far)
+
+**Checksums** (schema 2). A manifest has the SHA-256 of its own content, and under "files" that of every file it stands
+for: the arrays, start.npz, and the stages of a run that was cut short. A running fit replaces its checkpoints too often
+to write a manifest for each: a state.npz has its own SHA-256 (as the comment of the zip file that it is), and holds
+which run and stage it belongs to, the SHA-256 of the draws kept so far, and those of the stages before it. So a file
+that is missing, damaged, edited or of another fit is noticed when it is read; one who computes the sums again is not.
+Schema 1 had sums of chunks alone: it loads, and the posterior's notes say that it is not verified.
 """
 
 import contextlib
 import hashlib
 import io
 import json
-import os
 import shutil
+import struct
 import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import jax
-import ml_dtypes
 import numpy as np
 
-from posteria.errors import StoreError
+from posteria import disk
+from posteria.disk import locked as locked
+from posteria.disk import write_bytes as write_bytes
+from posteria.errors import PosteriaError, StoreError
+from posteria.posteriors.array_file import ArrayFile, named_dtype
 
-SCHEMA = 1
-READABLE_SCHEMAS = (1,)
+SCHEMA = 2
+READABLE_SCHEMAS = (1, 2)
 MANIFEST = "manifest.json"
-START = "start.npz"  # weights that the user gave a run to start from
-CHUNK_BYTES = 4 * 2**20  # of one zarr chunk
+START = "start.npz"
+OURS = (MANIFEST, START, "arrays", "stages")  # all that a folder of ours holds, but for hidden files
+SUM = "sha256"  # of a JSON file, in it
+NPZ_SUM = b"sha256:"  # the comment of an npz file, followed by 64 digits
+LARGEST_DATUM = 2**31  # numbers in one row of x: more is no input, but damage
+RESTORE = "restore it, or fit again"
+NOT_AN_NPZ = (
+    *(OSError, EOFError, ValueError, TypeError, KeyError, AttributeError, MemoryError, RuntimeError),
+    *(zipfile.BadZipFile, zlib.error, struct.error),
+)
+UNVERIFIED = "the store is of schema 1, which has no checksums: nothing says that it is as it was written"
 
 
 # ---- small files
 
 
-def write_bytes(path: Path, content: bytes) -> None:
-    """Atomically: a reader, or a power cut, sees the old file or the new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with open(temporary, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
-
-
 def write_json(path: Path, content: dict) -> None:
-    write_bytes(path, json.dumps(content, indent=1, allow_nan=False).encode())
+    """With the sum of its content in it."""
+    content = json.loads(json.dumps(content, allow_nan=False))  # as it will be read: tuples are lists
+    write_bytes(path, json.dumps(content | {SUM: _sum_of(content)}, indent=1).encode())
 
 
-def read_json(path: Path) -> dict:
+def read_json(path: Path, is_signed: bool = False) -> dict:
+    """Refused where its content is not what its sum says, or where there is none and `is_signed` says there should be;
+    otherwise what has none, as older files, is taken as it is."""
+    content, has_sum = _read_json(path)
+    if is_signed and not has_sum:
+        raise _damaged(path)
+    return content
+
+
+def _read_json(path: Path) -> tuple[dict, bool]:
+    """The content without its sum, and whether it had one."""
     try:
-        return json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise StoreError(f"{path} cannot be read ({error})", "a JSON manifest", "restore it, or fit again") from error
+        content = json.loads(path.read_bytes())
+        if not isinstance(content, dict):
+            raise ValueError("no object")
+        given = content.pop(SUM, None)
+        is_right = given is None or given == _sum_of(content)
+    except (OSError, ValueError, RecursionError) as error:
+        raise StoreError(f"{path} cannot be read ({error})", "a JSON file of ours", RESTORE) from error
+    if not is_right:
+        raise _damaged(path)
+    return content, given is not None
 
 
-def write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
-    """Small arrays as one npz file; dtypes that NumPy does not know travel as raw bytes with their name."""
+def _sum_of(content: dict) -> str:
+    """Of what it says, so that the order of names and white space do not matter."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def write_npz(path: Path, arrays: dict[str, np.ndarray], is_compressed: bool = True) -> str:
+    """Arrays as one npz file that ends in its own sum; returns the sum of the whole file."""
+    buffer = io.BytesIO()
+    (np.savez_compressed if is_compressed else np.savez)(buffer, **arrays)  # type: ignore[arg-type]
+    comment_size = struct.pack("<H", len(NPZ_SUM) + 64)
+    content = buffer.getvalue()[:-2] + comment_size + NPZ_SUM  # a zip file ends in the size of its comment, and that
+    content += hashlib.sha256(content).hexdigest().encode()
+    write_bytes(path, content)
+    return hashlib.sha256(content).hexdigest()
+
+
+def read_npz(path: Path, is_signed: bool = True) -> dict[str, np.ndarray]:
+    """Refused where its sum is not that of its content, or where there is none and `is_signed` says there should be."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise StoreError(f"{path} cannot be read ({error})", "an npz file", RESTORE) from error
+    body, digest = content[:-64], content[-64:]
+    has_sum = body.endswith(NPZ_SUM)
+    if is_signed and not has_sum:
+        raise _damaged(path)
+    if has_sum and hashlib.sha256(body).hexdigest().encode() != digest:
+        raise _damaged(path)
+    try:
+        with np.load(io.BytesIO(content), allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    except NOT_AN_NPZ as error:
+        raise StoreError(f"{path} is damaged ({error})", "an npz file", RESTORE) from error
+
+
+def write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> str:
+    """As `write_npz`, of any dtype: those that NumPy does not know travel as raw bytes with their name."""
     dtypes = {name: np.asarray(array).dtype.name for name, array in arrays.items()}
     shapes = {name: np.shape(array) for name, array in arrays.items()}
     raw: dict[str, Any] = {
         name: np.ascontiguousarray(array).reshape(-1).view(np.uint8) for name, array in arrays.items()
     }
     header = np.frombuffer(json.dumps({"dtypes": dtypes, "shapes": shapes}).encode(), np.uint8)
-    buffer = io.BytesIO()
-    np.savez(buffer, **raw, __header__=header)
-    write_bytes(path, buffer.getvalue())
+    return write_npz(path, raw | {"__header__": header}, is_compressed=False)
 
 
-def read_arrays(path: Path) -> dict[str, np.ndarray]:
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            header = json.loads(file["__header__"].tobytes())
-            return {
-                name: file[name].view(_dtype(dtype)).reshape(header["shapes"][name])
-                for name, dtype in header["dtypes"].items()
-            }
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise StoreError(f"{path} is damaged ({error})", "a checkpoint", "restore it, or fit again") from error
+def read_arrays(path: Path, is_signed: bool = True) -> dict[str, np.ndarray]:
+    arrays = read_npz(path, is_signed)
+    with refuse_damage(path):
+        header = json.loads(arrays["__header__"].tobytes())
+        return {
+            name: arrays[name].view(named_dtype(dtype)).reshape(header["shapes"][name])
+            for name, dtype in header["dtypes"].items()
+        }
 
 
-def _dtype(name: str) -> np.dtype:
-    return np.dtype(getattr(ml_dtypes, name)) if hasattr(ml_dtypes, name) else np.dtype(name)
-
-
-# ---- large arrays
-
-
-class ArrayFile:
-    """One array on disk whose second axis (draws) is written in stretches."""
-
-    def __init__(self, path: Path, shape: tuple[int, ...] | None = None, dtype: Any = None) -> None:
-        import tensorstore as ts
-
-        self._path = path
-        spec: dict = {"driver": "zarr3", "kvstore": {"driver": "file", "path": str(path)}}
-        if shape is not None:
-            dtype = np.dtype(dtype)
-            row = max(1, int(np.prod(shape[2:])) * dtype.itemsize)
-            chunk = [1, max(1, min(shape[1], CHUNK_BYTES // row)), *shape[2:]] if len(shape) > 1 else list(shape)
-            spec["metadata"] = {
-                "shape": list(shape),
-                "data_type": dtype.name,
-                "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [max(1, c) for c in chunk]}},
-                "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}, {"name": "crc32c"}],
-            }
-            if (lost := _lost_value(dtype)) is not None:  # what a chunk that is not there reads as
-                spec["metadata"]["fill_value"] = "NaN" if np.isnan(lost) else int(lost)
-        try:
-            self._array = ts.open(spec, create=shape is not None, open=True).result()
-        except ValueError as error:
-            raise StoreError(f"{path} cannot be opened ({_first_line(error)})", "a zarr array", "fit again") from error
-
-    def write(self, values: np.ndarray, first: int = 0) -> None:
-        if values.ndim < 2:
-            self._array.write(values).result()
-        else:
-            self._array[:, first : first + values.shape[1]].write(values).result()
-
-    def read(self, count: int | None = None) -> np.ndarray:
-        try:
-            array = self._array if count is None else self._array[:, :count]
-            values = np.asarray(array.read().result())
-        except ValueError as error:
-            raise StoreError(f"{self._path} is damaged ({_first_line(error)})", "whole chunks", "fit again") from error
-        lost = _lost_value(values.dtype)
-        if lost is not None and (np.isnan(values) if np.isnan(lost) else values == lost).any():
-            raise StoreError(f"{self._path} has missing chunks", "every draw that was written", "fit again")
-        return values
-
-
-def _lost_value(dtype: np.dtype) -> float | int | None:
-    """A value that is never written, to tell a missing chunk by: NaN, or the least signed integer."""
-    if dtype.kind == "i":
-        return np.iinfo(dtype).min
-    return None if dtype.kind in "ub" else float("nan")
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0][:200]
+def _damaged(path: Path) -> StoreError:
+    return StoreError(
+        f"{path} is damaged or was edited: its SHA-256 is another",
+        "the file as it was written",
+        "restore it, or fit again",
+    )
 
 
 # ---- manifests
 
 
 @contextlib.contextmanager
-def refuse_damage(folder: Path) -> Iterator[None]:
-    """Turn what goes wrong while a manifest's content is read into a StoreError."""
+def refuse_damage(path: Path) -> Iterator[None]:
+    """Turn what goes wrong while the content of a file or folder is read into a StoreError."""
     try:
         yield
-    except (KeyError, TypeError, AttributeError) as error:
+    except PosteriaError:
+        raise
+    except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError, RecursionError, MemoryError) as error:
         raise StoreError(
-            f"the manifest in {folder} lacks or garbles a part ({type(error).__name__}: {error})",
-            "a whole manifest",
-            "restore it, or fit again",
+            f"{path} lacks or garbles a part ({type(error).__name__}: {error})",
+            "what Posteria wrote there",
+            RESTORE,
         ) from error
+
+
+def write_manifest(folder: Path, manifest: dict) -> None:
+    write_json(folder / MANIFEST, manifest)
 
 
 def read_manifest(folder: Path) -> dict:
     """The manifest of a folder that Posteria wrote, in a schema this version reads."""
     if not (folder / MANIFEST).is_file():
         raise StoreError(f"{folder} holds no {MANIFEST}", "a folder that Posteria wrote", "check the path")
-    manifest = read_json(folder / MANIFEST)
-    if not isinstance(manifest, dict) or manifest.get("format") != "posteria":
+    manifest, has_sum = _read_json(folder / MANIFEST)
+    if manifest.get("format") != "posteria":
         raise StoreError(
             f"{folder / MANIFEST} is not Posteria's", 'a manifest with "format": "posteria"', "check the path"
         )
-    if manifest.get("schema") not in READABLE_SCHEMAS:
+    schema = manifest.get("schema")
+    if not isinstance(schema, int) or schema not in READABLE_SCHEMAS:
         raise StoreError(
-            f"{folder} has schema {manifest.get('schema')}",
+            f"{folder} has schema {schema}",
             f"one of {list(READABLE_SCHEMAS)}",
             "load it with the version of Posteria that wrote it, or a newer one",
         )
+    if schema > 1 and not has_sum:
+        raise _damaged(folder / MANIFEST)
     return manifest
 
 
-@contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Hold `folder` for this process: a second is refused. The system lets go of it at the end, also after a kill."""
-    try:
-        import fcntl
-    except ImportError:  # Windows has none
-        yield
+def is_verified(manifest: dict) -> bool:
+    return manifest["schema"] > 1
+
+
+def identity(manifest: dict) -> str | None:
+    """Of a run: of what its draws follow from. None where its checkpoints are not bound to it (schema 1)."""
+    if not is_verified(manifest):
+        return None
+    run = {name: part for name, part in manifest["run"].items() if name != "layout"}
+    return _sum_of({"model": manifest["model"], "run": run, START: manifest["files"].get(START)})
+
+
+def digests(folder: Path, *parts: str) -> dict[str, str]:
+    """The SHA-256 of every file in these parts of a folder, by its path in it."""
+    return {path.relative_to(folder).as_posix(): _digest(path) for part in parts for path in _files(folder / part)}
+
+
+def check_files(folder: Path, manifest: dict, *parts: str) -> None:
+    """Refuse a folder whose files, in these parts, are not those that its manifest was written for."""
+    if not is_verified(manifest):
         return
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / ".lock", "a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise StoreError(
-                f"{folder} is being written by another process", "one at a time", "wait for it, or take another folder"
-            ) from None
-        yield
+    wanted = {name: digest for name, digest in manifest["files"].items() if name.partition("/")[0] in parts}
+    for name, digest in wanted.items():
+        if not (folder / name).is_file():
+            raise StoreError(f"{folder / name} is missing", "every file that was written", RESTORE)
+        if _digest(folder / name) != digest:
+            raise _damaged(folder / name)
+    for path in (path for part in parts for path in _files(folder / part)):
+        if path.relative_to(folder).as_posix() not in wanted:
+            raise StoreError(f"{path} is not of this store", "the files that were written", "remove it")
 
 
-def claim(folder: Path, if_exists: str) -> None:
-    """Make `folder` ready for a new run, or refuse."""
+def _files(path: Path) -> list[Path]:
+    """Those below a folder, or the file itself; hidden ones, and what a kill left half written, are no part of it."""
+    found = [path] if path.is_file() else sorted(path.rglob("*"))
+    return [file for file in found if file.is_file() and not (file.name.startswith(".") or "__lock" in file.name)]
+
+
+def _digest(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+# ---- folders
+
+
+@contextlib.contextmanager
+def new_folder(folder: Path, if_exists: str) -> Iterator[Path]:
+    """Where to write what `folder` will then hold: it takes the place of what is there once it is whole."""
     if folder.exists() and not folder.is_dir():
         raise StoreError(f"{folder} is a file", "a folder", "choose another path")
-    if folder.exists() and not _is_as_good_as_empty(folder):
-        if if_exists != "replace":
-            raise StoreError(
-                f"{folder} is not empty",
-                "an empty or new folder",
-                'if_exists="resume" continues the run in it, if_exists="replace" removes it',
-            )
-        read_manifest(folder)  # never remove what is not ours
-        with locked(folder):
-            shutil.rmtree(folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    is_free = not folder.exists() or _is_as_good_as_empty(folder)
+    if not is_free and if_exists != "replace":
+        raise StoreError(
+            f"{folder} is not empty",
+            "an empty or new folder",
+            'if_exists="resume" continues the run in it, if_exists="replace" removes it',
+        )
+    if not is_free and not _is_ours(folder):
+        raise StoreError(
+            f"{folder} was not written by Posteria", "to replace what is ours alone", "choose another path"
+        )
+    with contextlib.nullcontext() if is_free else locked(folder), disk.written_whole(folder) as fresh:
+        yield fresh
 
 
 def _is_as_good_as_empty(folder: Path) -> bool:
     """Nothing but what a kill before the first manifest leaves behind."""
-    return all(path.name.startswith(".") or path.name == START for path in folder.iterdir())
+    names = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
+    return names <= {START, "arrays"} and all((each / "zarr.json").is_file() for each in folder.glob("arrays/*"))
+
+
+def _is_ours(folder: Path) -> bool:
+    """Damaged or not."""
+    try:
+        manifest = json.loads((folder / MANIFEST).read_bytes())
+    except (OSError, ValueError, RecursionError):
+        names = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
+        return names <= set(OURS) and bool(names & {"arrays", "stages"})
+    return isinstance(manifest, dict) and manifest.get("format") == "posteria"
 
 
 def save_arrays(folder: Path, arrays: dict[str, np.ndarray]) -> None:
+    """All of them anew."""
+    shutil.rmtree(folder / "arrays", ignore_errors=True)
     for name, array in arrays.items():
         array = np.asarray(array)
         ArrayFile(folder / "arrays" / name, array.shape, array.dtype).write(array)
@@ -257,4 +316,6 @@ def input_from_json(stored: Any) -> Any:
     for kind in (list, tuple):
         if kind.__name__ in stored:
             return kind(input_from_json(value) for value in stored[kind.__name__])
-    return np.zeros(stored["shape"], _dtype(stored["dtype"]))
+    if np.prod(stored["shape"], dtype=object) > LARGEST_DATUM:
+        raise StoreError(f"one datum has shape {stored['shape']}", "an input of the network", "restore the manifest")
+    return np.zeros(stored["shape"], named_dtype(stored["dtype"]))

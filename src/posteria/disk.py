@@ -1,0 +1,174 @@
+"""Files and folders that are written whole or not at all.
+
+A file is written beside its place, under a fresh name that nobody can guess, and then takes the place of what was
+there in one rename; a folder likewise. Whatever fails on the way, what was there stays, and the half is removed.
+"""
+
+import contextlib
+import ctypes
+import errno
+import glob
+import os
+import re
+import secrets
+import shutil
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from posteria.errors import DiskError, PosteriaError, StoreError
+
+HALF = ".part"  # how the name of what is not yet whole ends
+FULL = (errno.ENOSPC, errno.EDQUOT)
+SWAP = 2  # of two names: Linux's RENAME_EXCHANGE and macOS's RENAME_SWAP
+CURRENT_FOLDER = -100  # AT_FDCWD
+
+
+@contextlib.contextmanager
+def refusing(path: Path) -> Iterator[None]:
+    """Turn what the system refuses while `path` is written into a DiskError."""
+    try:
+        yield
+    except PosteriaError:
+        raise
+    except OSError as error:
+        raise disk_error(path, error.errno, error.strerror or str(error)) from error
+
+
+def disk_error(path: Path, number: int | None, reason: str) -> DiskError:
+    if number in FULL:
+        return DiskError(f"{path} cannot be written: the disk is full", "room on it", "free some, and try again")
+    return DiskError(f"{path} cannot be written: {reason}", "a place that can be", "check the path, or choose another")
+
+
+# ---- files
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """A reader, a kill or a power cut sees the old file or the new one. Devices and pipes are written through."""
+    with refusing(path):
+        if _is_passage(path):
+            with open(path, "ab") as file:
+                file.write(content)
+            return
+        target = Path(os.path.realpath(path))  # a link leads there, as for a shell's `>`
+        if target.is_dir():
+            raise DiskError(f"{path} is a folder", "a file to write", "add a name to it")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _write_whole(target, content)
+
+
+def _write_whole(target: Path, content: bytes) -> None:
+    half = target.with_name(f".{secrets.token_hex(8)}{HALF}")
+    handle = os.open(half, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), 0o666)
+    try:
+        with open(handle, "wb") as file:
+            if target.exists():
+                os.chmod(half, stat.S_IMODE(target.stat().st_mode))
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(half, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            half.unlink()
+        raise
+
+
+def _is_passage(path: Path) -> bool:
+    """A device, a pipe, or what this process has open already, as /dev/stdout: no other file can take its place."""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return False
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        return True
+    places = [str(path), *([os.readlink(path)] if os.path.islink(path) else [])]
+    return any(re.fullmatch(r"/proc/\d+/fd", os.path.realpath(os.path.dirname(place))) for place in places)
+
+
+# ---- folders
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold `folder` for this process: a second is refused. The system lets go of it at the end, also after a kill."""
+    try:
+        import fcntl
+    except ImportError:  # Windows has none
+        yield
+        return
+    with refusing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+    with open(handle, "a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StoreError(
+                f"{folder} is being written by another process", "one at a time", "wait for it, or take another folder"
+            ) from None
+        yield
+
+
+@contextlib.contextmanager
+def written_whole(folder: Path) -> Iterator[Path]:
+    """A new folder to write into, which then takes the place of `folder`, and of all that was in it, in one rename."""
+    folder = Path(os.path.realpath(folder))
+    if folder.is_dir() and not _shown(folder):  # nothing can be lost; it may be a volume, or the current folder
+        try:
+            yield folder
+        except BaseException:
+            for path in _shown(folder):
+                shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+            raise
+        return
+    if Path(os.path.realpath("")).is_relative_to(folder):
+        raise DiskError(f"{folder} is the current folder", "another to replace", "run this from outside of it")
+    half = folder.with_name(f".{folder.name[:64]}.{secrets.token_hex(8)}{HALF}")
+    with refusing(folder):
+        _sweep(folder)
+        half.mkdir(parents=True)
+    try:
+        with locked(half):
+            yield half
+            with refusing(folder):
+                (half / ".lock").unlink(missing_ok=True)
+                _take_place(half, folder)
+    finally:
+        shutil.rmtree(half, ignore_errors=True)  # the half that failed, or what was in the folder
+
+
+def _shown(folder: Path) -> list[Path]:
+    """What is in it, but for hidden files."""
+    return [path for path in folder.iterdir() if not path.name.startswith(".")]
+
+
+def _take_place(half: Path, folder: Path) -> None:
+    """Afterwards `half` is what `folder` was, if there was anything."""
+    if not folder.exists():
+        os.rename(half, folder)
+    elif not _swapped(half, folder):
+        aside = half.with_suffix(".old")  # on such a system a kill between these two renames leaves it there
+        os.rename(folder, aside)
+        os.rename(half, folder)
+        os.rename(aside, half)
+
+
+def _swapped(one: Path, other: Path) -> bool:
+    """Exchange two names at once; False where the system or the disk cannot."""
+    library: Any = ctypes.CDLL(None) if os.name == "posix" else None
+    paths = os.fsencode(one), os.fsencode(other)
+    if hasattr(library, "renameat2"):  # Linux
+        return library.renameat2(CURRENT_FOLDER, paths[0], CURRENT_FOLDER, paths[1], SWAP) == 0
+    if hasattr(library, "renamex_np"):  # macOS
+        return library.renamex_np(*paths, SWAP) == 0
+    return False
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what kills have left beside a folder; what another process still writes is locked, and stays."""
+    for half in folder.parent.glob(f".{glob.escape(folder.name[:64])}.*{HALF}"):
+        with contextlib.suppress(StoreError, OSError), locked(half):
+            shutil.rmtree(half, ignore_errors=True)
