@@ -9,7 +9,6 @@ from posteria.comparison.ask.question import extremes
 from posteria.comparison.enter import baselines
 from posteria.comparison.enter.predictives import ProbsPredictive, QuantilePredictive
 from posteria.comparison.judge import grades
-from posteria.data import foreign
 
 MEAN, STD = np.array([0.0, 3.0, -50.0]), np.array([1.0, 0.1, 20.0])
 Y = np.array([0.3, 3.4, -90.0])
@@ -127,11 +126,3 @@ def test_extremes_are_the_furthest_rows():
     assert mask.sum() == 5 and mask[7] and mask[8]
     assert extremes(x, test[:20]) == {}
     assert extremes(np.zeros((5, 2, 2)), np.zeros((50, 2, 2))) == {}
-
-
-def test_scrambled_and_shifted_digits():
-    images = np.arange(2 * 8 * 8, dtype=np.float32).reshape(2, 8, 8, 1)
-    scrambled = foreign.scrambled(images)
-    assert (np.sort(scrambled.reshape(2, -1)) == images.reshape(2, -1)).all() and (scrambled != images).any()
-    shifted = foreign.shifted(images)
-    assert (shifted[:, :, 3:] == images[:, :, :5]).all() and (shifted[:, :, :3] == 0).all()

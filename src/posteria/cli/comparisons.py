@@ -69,8 +69,8 @@ def compare(
     use_cores()
     names = None if methods is None else [name.strip() for name in methods.split(",") if name.strip()]
     wanted_reference = None if reference == "none" else reference
+    given: dict[str, Any] = {} if minutes is None else {"minutes": minutes}
     if data is None:
-        given: dict[str, Any] = {} if minutes is None else {"minutes": minutes}
         planned = tour(names, None if reference == "nuts" else wanted_reference, **given)
     else:
         planned = plan(
@@ -91,7 +91,7 @@ def compare(
             ignore=ignore or (),
             budget=budget,
             tune=tune,
-            minutes=10.0 if minutes is None else minutes,
+            **given,
         )
     say(f"{planned.text}\nreport, rewritten after each row: {out / 'index.html'}", quiet)
     command = " ".join(["posteria", *map(shlex.quote, sys.argv[1:])])
@@ -119,9 +119,9 @@ def compare(
 
 def _rewrite(out: Path, comparison: Any, quiet: bool) -> None:
     """The page again, after each row; a row that has just ended is told."""
-    from posteria import report
+    from posteria.report import write
 
-    report.write(out)
+    write(out)
     if comparison.just_done is None or quiet:
         return
     name, row, seed = comparison.just_done
