@@ -29,7 +29,7 @@ HOME = ROOT / ".mutants"
 EXPLAINED = Path(__file__).parent / "explained.txt"  # a survivor's name without its place | why it may survive
 TREE, COVER, RESULTS = HOME / "tree", HOME / "cover", HOME / "results.jsonl"
 PACKAGES = [f"src/posteria/{name}" for name in ("models", "methods", "posteriors", "metrics")]
-BUDGET = 150.0  # seconds of tests, as they took unchanged, that a mutant is given
+BUDGET = 90.0  # seconds of tests, as they took unchanged, that a mutant is given
 PATIENCE = 4.0  # times the tests' own seconds before a mutant counts as one that hangs
 STARTUP = 120.0  # seconds
 

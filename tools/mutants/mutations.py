@@ -109,7 +109,8 @@ class _Finder(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> None:
-        if isinstance(node.op, ast.USub | ast.Not):
+        is_index = isinstance(node.operand, ast.Constant) and isinstance(node.operand.value, int)  # as an axis: -1
+        if isinstance(node.op, ast.USub | ast.Not) and not is_index:
             start, sign = self.start(node), "-" if isinstance(node.op, ast.USub) else "not"
             self.add_at(start, start + len(sign), node.lineno, "negation", "")
         if not isinstance(node.operand, ast.Constant):
