@@ -13,7 +13,18 @@ for block in re.findall(r"^```python\n(.*?)^```", PAGE, flags=re.M | re.S):
     exec(compile(block, "CONTRIBUTING.md", "exec"))  # its law classes are collected as this module's
 
 # where things are asked that are not a contributor's: arrays, frames, modules, estimators
-ELSEWHERE = ("nn/", "data/", "plots/", "trace/", "estimators/", "testing/", "cli/", "settings.py", "own.py")
+ELSEWHERE = (
+    "nn/",
+    "data/",
+    "plots/",
+    "trace/",
+    "estimators/",
+    "testing/",
+    "cli/",
+    "settings.py",
+    "own.py",
+    "compiled.py",
+)
 NO_HOOKS = {
     *("fit", "temperature", "draws", "epistemic", "mutual_information", "runs_on_host", "dtype", "ndim"),
     # settings from which a comparison guesses a cost where a method does not say it

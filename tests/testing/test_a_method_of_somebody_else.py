@@ -2,7 +2,6 @@
 no count of draws. It passes the laws of its fidelity."""
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import ClassVar
 
 import jax
@@ -10,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from posteria import tree
+from posteria.compiled import kept
 from posteria.posteriors.base import Posterior
 from posteria.testing import ExactLaws
 
@@ -60,7 +60,7 @@ class LinearModel:
         return LinearModelPosterior(target, mean, np.linalg.cholesky(covariance))
 
 
-@lru_cache
+@kept
 def jacobian(target):
     """x -> (n, output, weight)."""
     unravel = tree.unraveller(target.structs["network"])
