@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import jax
 
+from posteria.data.arrays import Data
 from posteria.errors import DataError, SettingError
 from posteria.methods.chains.tempered_smc import TemperedSMC
 from posteria.models.model import Model
@@ -23,7 +24,7 @@ class Evidence(NamedTuple):
     standard_error: float | None
 
 
-def log_evidence(model: Model, data: Any, method: Any = "laplace", key: int | jax.Array = 0) -> Evidence:
+def log_evidence(model: Model, data: Data, method: Any = "laplace", key: int | jax.Array = 0) -> Evidence:
     """log p(y | x) of `data = (x, y)`, by "laplace" or "smc", or by an object that has an evidence: a `Laplace`, an
     `ExpectationPropagation`, or the settings of a `TemperedSMC`."""
     target = Target(model, data)

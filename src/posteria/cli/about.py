@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable
-from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
@@ -43,6 +42,8 @@ class Package(NamedTuple):
 @app.command()
 def about(as_json: Json = False) -> None:
     """Show what is installed for Posteria: the version, size and purpose of each package."""
+    from importlib import metadata
+
     packages = [Package("posteria", __version__, _size(Path(__file__).parents[1].rglob("*")), "this")]
     for name, asking in sorted(required().items(), key=lambda item: (item[0] not in PURPOSES, item[0])):
         files = (Path(str(file.locate())) for file in metadata.files(name) or ())
@@ -59,6 +60,8 @@ def about(as_json: Json = False) -> None:
 
 def required() -> dict[str, set[str]]:
     """The installed packages that Posteria requires, directly or not, each with those that ask for it."""
+    from importlib import metadata
+
     found = {name: {"posteria"} for name in PURPOSES}
     waiting = [(name, frozenset[str]()) for name in PURPOSES]
     seen = set(waiting)
@@ -84,6 +87,8 @@ def _size(files: Iterable[Path]) -> int:
 
 
 def _is_installed(name: str) -> bool:
+    from importlib import metadata
+
     try:
         metadata.version(name)
     except metadata.PackageNotFoundError:  # for another system or another Python

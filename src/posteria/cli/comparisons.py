@@ -4,13 +4,16 @@ import shlex
 import shutil
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from posteria.cli.app import Json, Quiet, app
 from posteria.cli.fits import INTERRUPTED, Ignore, Kind, NetworkText, PriorStd, Target
 from posteria.cli.printing import print_json, say
+
+if TYPE_CHECKING:
+    from posteria.comparison.api import Comparison
 
 OUT = "report"
 
@@ -117,7 +120,7 @@ def compare(
     say(f"report: {out / 'index.html'}", quiet)
 
 
-def _rewrite(out: Path, comparison: Any, quiet: bool) -> None:
+def _rewrite(out: Path, comparison: "Comparison", quiet: bool) -> None:
     """The page again, after each row; a row that has just ended is told."""
     from posteria.report import write
 

@@ -2,7 +2,7 @@
 
 import shlex
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,6 +10,13 @@ from posteria.cli.app import Json, Quiet, app
 from posteria.cli.printing import print_json, say
 from posteria.cli.set_option import build_method
 from posteria.errors import StoreError
+
+if TYPE_CHECKING:
+    from posteria import tree
+    from posteria.data.arrays import Data
+    from posteria.data.preparation import Preparation
+    from posteria.networks import Network
+    from posteria.posteriors.base import Posterior
 
 ROWS_DIAGNOSED = 200
 INTERRUPTED = 130  # the shell's own exit code of Ctrl-C
@@ -147,7 +154,7 @@ def resume(
     _conclude(posterior, folder, x, as_json, quiet)
 
 
-def preparation_of(attached: dict, folder: Path) -> Any:
+def preparation_of(attached: "tree.Json", folder: Path) -> "Preparation":
     """How the table of a fit was prepared."""
     from posteria.data.preparation import Preparation
 
@@ -158,7 +165,7 @@ def preparation_of(attached: dict, folder: Path) -> Any:
     return Preparation.from_json(attached["preparation"])
 
 
-def load_posterior(folder: Path, network: str | None, methods: list[str] | None) -> tuple[Any, Any]:
+def load_posterior(folder: Path, network: str | None, methods: list[str] | None) -> "tuple[Posterior, Preparation]":
     """The posterior of a fit and how its table was prepared; `network` and `methods` are the user's own words."""
     from posteria.posteriors import saving, store
 
@@ -168,7 +175,9 @@ def load_posterior(folder: Path, network: str | None, methods: list[str] | None)
     return saving.load(folder, network=own_network), preparation
 
 
-def own_parts(manifest: dict, preparation: Any, network: str | None, methods: list[str] | None) -> Any:
+def own_parts(
+    manifest: "tree.Json", preparation: "Preparation", network: str | None, methods: list[str] | None
+) -> "Network | None":
     """The user's own network, if the fit is of one; their own methods become known by being named.
 
     What the manifest says of either is only told, never imported: whoever wrote it may be anybody.
@@ -195,7 +204,7 @@ def _interrupted(folder: Path) -> None:
     raise typer.Exit(INTERRUPTED)
 
 
-def _conclude(posterior: Any, folder: Path, x: Any, as_json: bool, quiet: bool) -> None:
+def _conclude(posterior: "Posterior", folder: Path, x: "Data", as_json: bool, quiet: bool) -> None:
     from posteria.data.arrays import num_rows, rows
 
     facts = posterior.facts
@@ -223,7 +232,7 @@ def _conclude(posterior: Any, folder: Path, x: Any, as_json: bool, quiet: bool) 
     say(f"next: posteria predict {shlex.quote(str(folder))} NEW.csv -o predictions.csv", quiet)
 
 
-def _rows(x: Any) -> str:
+def _rows(x: "Data") -> str:
     from posteria.data.arrays import num_rows
 
     return f"{num_rows(x):,} rows, {x.shape[1]} features" if getattr(x, "ndim", 0) == 2 else f"{num_rows(x):,} rows"

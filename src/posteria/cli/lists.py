@@ -1,12 +1,15 @@
 """`posteria methods` and `posteria data`: what there is."""
 
 import inspect
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from posteria.cli.app import Json, app
 from posteria.cli.printing import print_json, print_table
+
+if TYPE_CHECKING:
+    from posteria.data.sets import Listing
 
 
 @app.command()
@@ -51,7 +54,7 @@ def data(
         print_table((dataset.name, ""), list(about.items()))
 
 
-def _about(name: str, method: Any) -> dict:
+def _about(name: str, method: Any) -> dict[str, Any]:
     return {
         "name": name,
         "fidelity": method.fidelity,
@@ -65,7 +68,7 @@ def _about(name: str, method: Any) -> dict:
     }
 
 
-def _presence(listing: Any) -> str:
+def _presence(listing: "Listing") -> str:
     if listing.present:
         return "yes"
     return f"{' and '.join(listing.parts)} only" if listing.parts else "no"

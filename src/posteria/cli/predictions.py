@@ -12,6 +12,9 @@ from posteria.errors import DataError
 
 if TYPE_CHECKING:
     import numpy as np
+    import pandas as pd
+
+    from posteria.data.preparation import Preparation
 
 VALUES_SHOWN = 5
 
@@ -56,7 +59,7 @@ def predict(
         say(f"wrote {out}: {len(frame):,} rows", quiet)
 
 
-def _read(data: str, preparation: Any) -> tuple[Any, Any]:
+def _read(data: str, preparation: "Preparation") -> "tuple[pd.DataFrame, pd.DataFrame | np.ndarray]":
     """A frame to write beside, and the rows to predict."""
     import numpy as np
     import pandas as pd
@@ -74,7 +77,7 @@ def _read(data: str, preparation: Any) -> tuple[Any, Any]:
     return frame, frame if preparation.encoder is not None else frame.to_numpy(np.float64)
 
 
-def _columns(predictive: Any, preparation: Any, level: float) -> "dict[str, np.ndarray]":
+def _columns(predictive: Any, preparation: "Preparation", level: float) -> "dict[str, np.ndarray]":
     import numpy as np
 
     if preparation.kind == "classes":
@@ -93,14 +96,14 @@ def _columns(predictive: Any, preparation: Any, level: float) -> "dict[str, np.n
     return {name: values[:, 0] for name, values in columns.items()}
 
 
-def _free(name: str, frame: Any) -> str:
+def _free(name: str, frame: "pd.DataFrame") -> str:
     """A name that is not a column of the input's."""
     while name in frame.columns:
         name = f"predicted_{name}"
     return name
 
 
-def _write(frame: Any, out: Path | None, as_json: bool) -> None:
+def _write(frame: "pd.DataFrame", out: Path | None, as_json: bool) -> None:
     from posteria.posteriors import store
 
     text = frame.to_json(orient="records", indent=1) if as_json else frame.to_csv(index=False, float_format="%.7g")

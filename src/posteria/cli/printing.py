@@ -1,12 +1,11 @@
 """Tables and JSON on standard output, words on standard error."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import typer
 
 
-def print_json(content: Any) -> None:
+def print_json(content: object) -> None:
     import json
 
     typer.echo(json.dumps(content, indent=2, ensure_ascii=False))

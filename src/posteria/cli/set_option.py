@@ -2,9 +2,12 @@
 
 import ast
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from posteria.errors import SettingError
+
+if TYPE_CHECKING:
+    from posteria.tree import Json
 
 METHODS = ("method", "map", "swag")  # settings that are themselves methods: of an ensemble, a subspace, Laplace, SWAG
 
@@ -14,7 +17,7 @@ def build_method(name: str, pairs: list[str]) -> Any:
     with the list of those there are."""
     from posteria.methods import registry
 
-    wanted: dict = {}  # by name, "" for the value itself
+    wanted: Json = {}  # by name, "" for the value itself
     for pair in pairs:
         path, equals, text = pair.partition("=")
         if not equals:
@@ -26,7 +29,7 @@ def build_method(name: str, pairs: list[str]) -> Any:
     return _changed(registry.as_method(name), wanted)
 
 
-def _changed(method: Any, wanted: dict) -> Any:
+def _changed(method: Any, wanted: "Json") -> Any:
     """All settings at once, since some are only right together."""
     from posteria.methods import registry
 

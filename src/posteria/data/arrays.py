@@ -6,7 +6,7 @@ wide numbers become 32 bits unless `jax_enable_x64` is set, a frame becomes one 
 booleans stay what they are (tokens, masks, uint8 images; a network that wants floating features casts them).
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 import jax
 import jax.numpy as jnp
@@ -76,7 +76,7 @@ def joined(x: Data, other: Data) -> Data:
     return jax.tree.map(lambda *leaves: np.concatenate(leaves), x, other)
 
 
-def is_frame(x: object) -> bool:
+def is_frame(x: object) -> "TypeGuard[pd.DataFrame]":
     """A pandas frame, told without importing pandas."""
     return hasattr(x, "columns") and hasattr(x, "iloc")
 

@@ -1,16 +1,18 @@
 """A scikit-learn classifier."""
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import ClassifierMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
 from posteria.errors import DataError, SettingError
-from posteria.estimators.table_estimator import TableEstimator, can_update, check_lengths
+from posteria.estimators.table_estimator import Rows, TableEstimator, can_update, check_lengths
+from posteria.tree import Json
 
 
 class Classifier(ClassifierMixin, TableEstimator):
@@ -21,7 +23,7 @@ class Classifier(ClassifierMixin, TableEstimator):
 
     kind = "classes"
 
-    def fit(self, X: Any, y: Any) -> "Classifier":
+    def fit(self, X: Rows, y: ArrayLike) -> Self:
         frame = self._frame(X, reset=True)
         labels = self._checked(y, len(frame))
         self.classes_, positions = np.unique(labels, return_inverse=True)
@@ -30,7 +32,7 @@ class Classifier(ClassifierMixin, TableEstimator):
         return self._fit(frame, positions.astype(np.int32), tuple(map(str, self.classes_)))
 
     @available_if(can_update)
-    def partial_fit(self, X: Any, y: Any, classes: Iterable | None = None) -> "Classifier":
+    def partial_fit(self, X: Rows, y: ArrayLike, classes: Iterable[object] | None = None) -> Self:
         """More rows: the posterior so far is their prior. The first call must see every class."""
         if not hasattr(self, "posterior_"):
             if classes is not None and set(classes) - set(np.unique(y)):
@@ -41,55 +43,55 @@ class Classifier(ClassifierMixin, TableEstimator):
         frame = self._frame(X, reset=False)
         return self._update(frame, self._known(self._checked(y, len(frame))))
 
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: Rows) -> np.ndarray:
         """The most probable class."""
         probs = self.predict_proba(X)
         return self.classes_[probs.argmax(1)]
 
-    def predict_proba(self, X: Any) -> np.ndarray:
+    def predict_proba(self, X: Rows) -> np.ndarray:
         """(n, classes), in the order of `classes_`."""
         return np.asarray(self._predict(X).probs, np.float64)
 
-    def entropy(self, X: Any) -> np.ndarray:
+    def entropy(self, X: Rows) -> np.ndarray:
         """How uncertain each prediction is, in nats: (n,)."""
         return self._predict(X).entropy
 
-    def sets(self, X: Any, level: float = 0.9) -> np.ndarray:
+    def sets(self, X: Rows, level: float = 0.9) -> np.ndarray:
         """Which classes each row may have, (n, classes), after `calibrate`: right for `level` of the rows."""
         predictive = self._predict(X)
         if not hasattr(predictive, "sets"):
             raise SettingError("sets before calibrate", "a calibrated classifier", "calibrate(X, y) on held-out rows")
         return predictive.sets(level)
 
-    def sample(self, X: Any, num: int, key: int = 0) -> np.ndarray:
+    def sample(self, X: Rows, num: int, key: int = 0) -> np.ndarray:
         """Draws of the class: (num, n)."""
         return self.classes_[np.asarray(self._predict(X).sample(key, num))]
 
-    def _checked(self, y: Any, num_rows: int) -> np.ndarray:
+    def _checked(self, y: ArrayLike, num_rows: int) -> np.ndarray:
         if y is None:
             raise ValueError("requires y to be passed, but the target y is None")
-        y = column_or_1d(y, warn=True)
-        if y.dtype == object and (missing := np.flatnonzero([_is_missing(label) for label in y]).tolist()):
+        labels = np.asarray(column_or_1d(y, warn=True))
+        if labels.dtype == object and (missing := np.flatnonzero([_is_missing(label) for label in labels]).tolist()):
             raise DataError(f"y has {len(missing)} missing labels (rows {missing[:5]})", "labels", "drop those rows")
-        check_classification_targets(y)
-        check_lengths(num_rows, y)
-        return y
+        check_classification_targets(labels)
+        check_lengths(num_rows, labels)
+        return labels
 
-    def _known(self, y: Any) -> np.ndarray:
+    def _known(self, y: ArrayLike) -> np.ndarray:
         """Labels as positions in `classes_`."""
-        y = column_or_1d(y)
-        if unknown := sorted(set(y.tolist()) - set(self.classes_.tolist()), key=str):
+        labels = np.asarray(column_or_1d(y))
+        if unknown := sorted(set(labels.tolist()) - set(self.classes_.tolist()), key=str):
             raise DataError(f"classes {unknown[:5]}", f"those of the fit, {self.classes_.tolist()}", "drop those rows")
-        return np.searchsorted(self.classes_, y).astype(np.int32)
+        return np.searchsorted(self.classes_, labels).astype(np.int32)
 
-    def _settings(self) -> dict:
+    def _settings(self) -> Json:
         return super()._settings() | {"classes_": self.classes_.tolist()}
 
     def _restore_classes(self) -> None:
         self.classes_ = np.asarray(self.classes_)
 
 
-def _is_missing(label: Any) -> bool:
+def _is_missing(label: object) -> bool:
     import pandas as pd
 
     return bool(pd.isna(label))

@@ -1,13 +1,14 @@
 """A scikit-learn regressor."""
 
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import RegressorMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_array, column_or_1d
 
-from posteria.estimators.table_estimator import TableEstimator, can_update, check_lengths
+from posteria.estimators.table_estimator import Rows, TableEstimator, can_update, check_lengths
 
 
 class Regressor(RegressorMixin, TableEstimator):
@@ -18,41 +19,41 @@ class Regressor(RegressorMixin, TableEstimator):
 
     kind = "regression"
 
-    def fit(self, X: Any, y: Any) -> "Regressor":
+    def fit(self, X: Rows, y: ArrayLike) -> Self:
         frame = self._frame(X, reset=True)
         return self._fit(frame, self._checked(y, len(frame)))
 
     @available_if(can_update)
-    def partial_fit(self, X: Any, y: Any) -> "Regressor":
+    def partial_fit(self, X: Rows, y: ArrayLike) -> Self:
         """More rows: the posterior so far is their prior. The first call sets units and categories."""
         if not hasattr(self, "posterior_"):
             return self.fit(X, y)
         frame = self._frame(X, reset=False)
         return self._update(frame, self._checked(y, len(frame)))
 
-    def predict(self, X: Any, return_std: bool = False) -> Any:
+    def predict(self, X: Rows, return_std: bool = False) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
         """The mean, or (mean, std)."""
         predictive = self._predict(X)
         mean = self._shaped(predictive.mean)
         return (mean, self._shaped(predictive.std)) if return_std else mean
 
-    def interval(self, X: Any, level: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
+    def interval(self, X: Rows, level: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
         """(lower, upper): the central interval that holds `level` of the prediction."""
         lower, upper = self._predict(X).interval(level)
         return self._shaped(lower), self._shaped(upper)
 
-    def sample(self, X: Any, num: int, key: int = 0) -> np.ndarray:
+    def sample(self, X: Rows, num: int, key: int = 0) -> np.ndarray:
         """Draws of y: (num, n) or (num, n, targets)."""
         return self._shaped(self._predict(X).sample(key, num))
 
-    def _checked(self, y: Any, num_rows: int) -> np.ndarray:
+    def _checked(self, y: ArrayLike, num_rows: int) -> np.ndarray:
         if y is None:
             raise ValueError("requires y to be passed, but the target y is None")
-        y = check_array(y, dtype=np.float64, ensure_2d=False, allow_nd=False, input_name="y")
-        if y.ndim == 2 and y.shape[1] == 1:
-            y = column_or_1d(y, warn=True)
-        check_lengths(num_rows, y)
-        return y
+        checked = check_array(y, dtype=np.float64, ensure_2d=False, allow_nd=False, input_name="y")
+        if checked.ndim == 2 and checked.shape[1] == 1:
+            checked = column_or_1d(checked, warn=True)
+        check_lengths(num_rows, checked)
+        return checked
 
     def _shaped(self, values: np.ndarray) -> np.ndarray:
         is_one: bool = self.preparation_.y is not None and self.preparation_.y.mean.ndim == 0

@@ -3,30 +3,39 @@
 import warnings
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self, Union
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from posteria import nn
-from posteria.data.arrays import is_frame
-from posteria.data.encode import Number
+from posteria.data.arrays import Data, is_frame
+from posteria.data.encode import Encoder, Number
 from posteria.data.preparation import Preparation
 from posteria.data.standardise import Standardiser
 from posteria.errors import DataError, SettingError
 from posteria.methods import registry
 from posteria.methods.gaussians.laplace import default_map
 from posteria.methods.points.map import MAP
+from posteria.models.likelihoods import Likelihood
 from posteria.models.model import Model
-from posteria.models.priors import FromPosterior
+from posteria.models.priors import FromPosterior, Prior
 from posteria.models.tabular import model_for
 from posteria.models.target import Target
 from posteria.posteriors import saving
+from posteria.posteriors.base import Posterior
 from posteria.posteriors.calibrated import CalibratedPosterior
+from posteria.posteriors.diagnosis import Diagnosis
 from posteria.posteriors.units import in_units
 from posteria.runs import fit as fit_model
+from posteria.tree import Json, Params
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+Rows = Union["pd.DataFrame", ArrayLike]
 VALIDATION = 0.1  # share of the rows that early stopping holds out
 
 
@@ -43,13 +52,13 @@ class TableEstimator(BaseEstimator):
         method: Any = "laplace",
         network: Any = "mlp:50,50",
         *,
-        likelihood: Any = None,
-        prior: Any = None,
+        likelihood: Likelihood | None = None,
+        prior: Prior | None = None,
         temperature: float = 1.0,
         early_stopping: bool = False,
         max_seconds: float | None = None,
         progress: bool = False,
-        random_state: int = 0,
+        random_state: int | np.random.RandomState | None = 0,
     ) -> None:
         self.method = method
         self.network = network
@@ -61,7 +70,7 @@ class TableEstimator(BaseEstimator):
         self.progress = progress
         self.random_state = random_state
 
-    def _fit(self, frame: Any, y: np.ndarray, class_names: tuple[str, ...] = ()) -> Any:
+    def _fit(self, frame: "pd.DataFrame", y: np.ndarray, class_names: tuple[str, ...] = ()) -> Self:
         self.preparation_ = Preparation.from_features(frame, y, self.kind, class_names)
         if getattr(self.likelihood, "kind", None) == "count":  # counts stay whole numbers
             as_they_are = Standardiser(np.zeros(y.shape[1:]), np.ones(y.shape[1:]))
@@ -70,7 +79,7 @@ class TableEstimator(BaseEstimator):
         self._fit_posterior(frame, y, self.prior, None)
         return self
 
-    def _update(self, frame: Any, y: np.ndarray) -> Any:
+    def _update(self, frame: "pd.DataFrame", y: np.ndarray) -> Self:
         """The posterior so far as the prior of new rows; a calibration of it does not hold for the new one."""
         so_far: Any = self._uncalibrated()
         self._fit_posterior(frame, y, FromPosterior(so_far), so_far.mean_params)
@@ -80,7 +89,7 @@ class TableEstimator(BaseEstimator):
         fitted.target = Target(model, (fitted.target.blank_input, None))
         return self
 
-    def _fit_posterior(self, frame: Any, y: np.ndarray, prior: Any, start: Any) -> None:
+    def _fit_posterior(self, frame: "pd.DataFrame", y: np.ndarray, prior: Prior | None, start: Params | None) -> None:
         preparation = self.preparation_
         model = model_for(
             self.kind,
@@ -103,7 +112,7 @@ class TableEstimator(BaseEstimator):
             attach={"preparation": preparation.to_json(), "estimator": self._settings()},
         )
 
-    def _method(self, model: Model, data: tuple) -> Any:
+    def _method(self, model: Model, data: Data) -> Any:
         method = registry.as_method(self.method)
         if not self.early_stopping:
             return method
@@ -119,7 +128,7 @@ class TableEstimator(BaseEstimator):
 
     # ---- the posterior's verbs
 
-    def diagnose(self, X: Any) -> Any:
+    def diagnose(self, X: Rows) -> Diagnosis:
         """Convergence of the functions at X, of a posterior that is chains."""
         check_is_fitted(self, "posterior_")
         posterior = self._uncalibrated()
@@ -132,13 +141,13 @@ class TableEstimator(BaseEstimator):
     def _uncalibrated(self) -> Any:
         return self.posterior_.inner if isinstance(self.posterior_, CalibratedPosterior) else self.posterior_
 
-    def calibrate(self, X: Any, y: Any) -> Any:
+    def calibrate(self, X: Rows, y: ArrayLike) -> Self:
         """Calibrate on rows that were not fitted to: intervals (sets of classes) then hold what they promise."""
         check_is_fitted(self, "posterior_")
         self.posterior_ = self.posterior_.calibrate(self._inputs(X), self._targets(self._known(y)))
         return self
 
-    def thin(self, num_draws: int, X: Any = None) -> Any:
+    def thin(self, num_draws: int, X: Rows | None = None) -> Self:
         """Keep fewer draws, chosen to keep the predictions at X."""
         check_is_fitted(self, "posterior_")
         self.posterior_ = self.posterior_.thin(num_draws, None if X is None else self._inputs(X))
@@ -155,7 +164,13 @@ class TableEstimator(BaseEstimator):
         self.posterior_.save(path, if_exists)
 
     @classmethod
-    def load(cls, path: str | Path, network: Any = None, likelihood: Any = None, prior: Any = None) -> Any:
+    def load(
+        cls,
+        path: str | Path,
+        network: Any = None,
+        likelihood: Likelihood | None = None,
+        prior: Prior | None = None,
+    ) -> Self:
         """The fitted estimator again; pass what could not be written down: your own network, likelihood or prior."""
         posterior = saving.load(path, network, likelihood, prior)
         settings = dict(posterior.attached.get("estimator", {}))
@@ -184,7 +199,7 @@ class TableEstimator(BaseEstimator):
 
     # ---- rows
 
-    def _frame(self, X: Any, reset: bool) -> Any:
+    def _frame(self, X: Rows, reset: bool) -> "pd.DataFrame":
         """A frame with named columns; an array's are x0, x1, ..., as are those that are numbered 0, 1, ..."""
         import pandas as pd
 
@@ -206,30 +221,37 @@ class TableEstimator(BaseEstimator):
         names = list(getattr(self, "feature_names_in_", [f"x{i}" for i in range(array.shape[1])]))
         return pd.DataFrame(array, columns=names)
 
+    @property
+    def _encoder(self) -> Encoder:
+        encoder = self.preparation_.encoder
+        assert encoder is not None  # a table's rows are encoded
+        return encoder
+
     def _goes_by_position(self, names: list[str]) -> bool:
         """Columns with other names than the fit's, which had none of its own."""
-        encoder: Any = self.preparation_.encoder
+        encoder = self._encoder
         known = {column.name for column in encoder.columns}
         return not hasattr(self, "feature_names_in_") and len(names) == self.n_features_in_ and not known & set(names)
 
-    def _inputs(self, X: Any) -> np.ndarray:
+    def _inputs(self, X: Rows) -> np.ndarray:
         check_is_fitted(self, "posterior_")
         return self.preparation_.inputs(self._frame(X, reset=False))
 
-    def _predict(self, X: Any) -> Any:
+    def _predict(self, X: Rows) -> Any:
+        """A Predictive, calibrated or not, in the data's units."""
         inputs = self._inputs(X)
         return in_units(self.posterior_.predict(inputs), self.preparation_.y)
 
-    def _known(self, y: Any) -> Any:
+    def _known(self, y: ArrayLike) -> np.ndarray:
         """y as `fit` checked it."""
-        return y
+        return np.asarray(y)
 
     def _targets(self, y: np.ndarray) -> np.ndarray:
         """y as the likelihood wants it."""
         return self.preparation_.targets(y) if self.kind == "regression" else y
 
     def _say_what_was_imputed(self) -> None:
-        encoder: Any = self.preparation_.encoder
+        encoder = self._encoder
         imputed = [column.name for column in encoder.columns if isinstance(column, Number) and column.has_indicator]
         if imputed:
             warnings.warn(f"missing values of {imputed} take the median, with an indicator", stacklevel=4)
@@ -238,20 +260,20 @@ class TableEstimator(BaseEstimator):
 
     # ---- storing
 
-    def _settings(self) -> dict:
+    def _settings(self) -> Json:
         """What can be written down of this estimator."""
         plain = {name: value for name, value in self.get_params(deep=False).items() if _is_plain(value)}
         names = getattr(self, "feature_names_in_", None)
         fitted = {"n_features_in_": self.n_features_in_} | ({} if names is None else {"feature_names_in_": list(names)})
         return {"class": type(self).__name__} | plain | fitted
 
-    def __getstate__(self) -> dict:
+    def __getstate__(self) -> dict[str, Any]:
         state = dict(super().__getstate__())
         if "posterior_" in state:
             state["posterior_"] = saving.pack(state["posterior_"])
         return state
 
-    def __setstate__(self, state: dict) -> None:
+    def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         if "posterior_" in state:
             network = None if isinstance(self.network, str) else self.network  # a spelling is in the pack
@@ -279,7 +301,7 @@ def check_lengths(num_rows: int, y: np.ndarray) -> None:
         raise DataError(f"X has {num_rows} rows, y has {len(y)}", "the same number", "check how they were joined")
 
 
-def _method_of(posterior: Any) -> Any:
+def _method_of(posterior: Posterior) -> Any:
     """The method that fitted it; the default, and said so, where that could not be written down."""
     stored = posterior.facts["method"]
     try:
@@ -289,15 +311,15 @@ def _method_of(posterior: Any) -> Any:
         return "laplace"
 
 
-def _is_plain(value: Any) -> bool:
+def _is_plain(value: object) -> bool:
     return value is None or isinstance(value, bool | int | float | str)
 
 
-def _is_own(value: Any) -> bool:
+def _is_own(value: object) -> bool:
     return isinstance(value, str) and nn.is_own(value)
 
 
-def _seed(random_state: Any) -> int:
+def _seed(random_state: int | np.random.RandomState | None) -> int:
     if isinstance(random_state, np.random.RandomState):
         return int(random_state.randint(2**31 - 1))
     return 0 if random_state is None else int(random_state)

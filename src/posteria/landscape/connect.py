@@ -4,17 +4,20 @@ With the ends fixed, the points in between minimise the mean of the negative log
 curve, by Adam: one t and one mini-batch a step.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import comb
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from posteria import tree
 from posteria.compiled import kept
 from posteria.curvature.stiffness import energy
+from posteria.data.arrays import Data
 from posteria.data.batches import batch_of
 from posteria.engine.loop import Kernel, Run
 from posteria.landscape.flatness import loss
@@ -36,14 +39,14 @@ class Curve:
     points: jax.Array
     form: str
 
-    def __call__(self, t: Any) -> tree.Params:
+    def __call__(self, t: ArrayLike) -> tree.Params:
         return tree.unraveller(self.target.structs)(self.flat(t))
 
-    def flat(self, t: Any) -> jax.Array:
+    def flat(self, t: ArrayLike) -> jax.Array:
         """The same as flat vectors: (..., size)."""
         return weights(self.form, len(self.points), jnp.asarray(t, jnp.float32)) @ self.points
 
-    def losses(self, t: Any, data: Any = None) -> np.ndarray:
+    def losses(self, t: ArrayLike, data: Data = None) -> np.ndarray:
         """Mean negative log likelihood at each of t (without data: the negative log density), in nats: (t,)."""
         data = self.target.data if data is None else Target(self.target.model, data).data  # type: ignore[union-attr]
         return np.asarray(losses_at(self.target.without_data())(self.flat(np.atleast_1d(t)), data))
@@ -53,12 +56,12 @@ class Curve:
         """The straight line between its ends."""
         return Curve(self.target, self.points[jnp.asarray([0, -1])], "polygonal")
 
-    def excess(self, num: int = 61, data: Any = None) -> float:
+    def excess(self, num: int = 61, data: Data = None) -> float:
         """How far the loss rises along the curve above the worse of its ends, at `num` places."""
         found = self.losses(np.linspace(0.0, 1.0, num), data)
         return float(found.max() - max(found[0], found[-1]))
 
-    def barrier(self, num: int = 61, data: Any = None) -> float:
+    def barrier(self, num: int = 61, data: Data = None) -> float:
         """The same of the straight line."""
         return self.straight.excess(num, data)
 
@@ -113,8 +116,8 @@ DEFAULT = Settings("bezier", 2000, 128, 0.01)
 
 def bend(
     key: jax.Array,
-    flat_a: Any,
-    flat_b: Any,
+    flat_a: ArrayLike,
+    flat_b: ArrayLike,
     target: Target | Density,
     run: Run,
     num_bends: int = 1,
@@ -149,7 +152,7 @@ def weights(form: str, num_points: int, t: jax.Array) -> jax.Array:
 
 
 @kept
-def losses_at(target: Target | Density) -> Any:
+def losses_at(target: Target | Density) -> Callable[[jax.Array, Data], jax.Array]:
     """(flat weights (n, size), data) -> losses (n,)."""
     unravel = tree.unraveller(target.structs)
     return jax.jit(lambda flat, data: jax.lax.map(lambda row: loss(target, unravel(row), data), flat))
@@ -158,7 +161,7 @@ def losses_at(target: Target | Density) -> Any:
 class Bending(NamedTuple):
     ends: jax.Array  # (2, size)
     bends: jax.Array  # (bend, size)
-    optimizer: Any
+    optimizer: tree.Tree
     batch_key: jax.Array
     step_number: jax.Array
 
@@ -175,11 +178,11 @@ def bending(target: Target | Density, settings: Settings) -> Kernel:
     unravel = tree.unraveller(target.structs)
     optimizer = optax.adam(optax.cosine_decay_schedule(settings.learning_rate, settings.num_steps))
 
-    def init(key: jax.Array, start: tuple[jax.Array, jax.Array], data: Any) -> Bending:
+    def init(key: jax.Array, start: tuple[jax.Array, jax.Array], data: Data) -> Bending:
         ends, bends = start
         return Bending(ends, bends, optimizer.init(bends), jax.random.key_data(key), jnp.asarray(0))
 
-    def step(key: jax.Array, state: Bending, data: Any) -> tuple[Bending, Info]:
+    def step(key: jax.Array, state: Bending, data: Data) -> tuple[Bending, Info]:
         batch = batch_of(data, state.batch_key, state.step_number, target.num_data, settings.batch_size)
         t = jax.random.uniform(key)
 

@@ -1,20 +1,21 @@
 """The loss around a point: what is plotted and climbed over, and how flat it is."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from posteria import tree
 from posteria.compiled import kept
-from posteria.curvature.stiffness import hessian_product, largest_curvature
+from posteria.curvature.stiffness import Loss, hessian_product, largest_curvature
+from posteria.data.arrays import Data
 from posteria.models.target import Density, Target
 
 TRACE_PROBES = 100  # of Hutchinson's estimate
 
 
-def loss(target: Target | Density, params: tree.Params, data: Any) -> jax.Array:
+def loss(target: Target | Density, params: tree.Params, data: Data) -> jax.Array:
     """Mean negative log likelihood, in nats a datum; without data, the negative log density."""
     if data is None:
         return -target.log_density(params)
@@ -38,8 +39,8 @@ def flatness(target: Target | Density, params: tree.Params, key: jax.Array) -> F
 
 
 @kept
-def _trace_terms(fn: Callable, target: Target | Density) -> Callable:
-    def terms(params: tree.Params, keys: jax.Array, data: Any) -> jax.Array:
+def _trace_terms(fn: Loss, target: Target | Density) -> Callable[[tree.Params, jax.Array, Data], jax.Array]:
+    def terms(params: tree.Params, keys: jax.Array, data: Data) -> jax.Array:
         product = hessian_product(fn, target, params, data)
 
         def one(key: jax.Array) -> jax.Array:

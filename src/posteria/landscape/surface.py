@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Any
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import ArrayLike
 
 from posteria import tree
 from posteria.errors import SettingError
@@ -36,7 +37,7 @@ class Surface:
     losses: np.ndarray  # (num, num)
     key: jax.Array
 
-    def project(self, flat: Any) -> np.ndarray:
+    def project(self, flat: ArrayLike) -> np.ndarray:
         """Where flat weights (..., size) are on the plane, or their nearest point on it: (..., 2)."""
         offsets = np.asarray(flat, np.float64) - self.origin
         axes = self.axes.astype(np.float64)
@@ -58,7 +59,7 @@ class Surface:
 
 def surface(
     target: Target | Density,
-    points: Sequence[tree.Params] | Any,
+    points: Sequence[tree.Params] | np.ndarray,
     *,
     num: Annotated[int, at_least(2)] = 25,
     margin: Annotated[float, at_least(0)] = 0.3,

@@ -148,7 +148,7 @@ def _facts(found: dict[str, Any], one: Problem) -> list[tuple[str, str]]:
     return [(name, _plain(value)) for name, value in pairs if value not in (None, "", [])]
 
 
-def _plain(value: Any) -> str:
+def _plain(value: object) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 

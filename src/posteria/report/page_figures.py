@@ -6,13 +6,16 @@ and its section when nothing else is in it, is left out.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from posteria.plots import calibration, entropy, mixing, panels, side_by_side, svg
 from posteria.report import phrases
 from posteria.report.reading import Problem, Row
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 LEVEL = 0.9  # of the intervals whose coverage is looked at by spread
 MOST_FUNCTIONS = 8  # drawn in a panel
@@ -40,7 +43,7 @@ class Section(NamedTuple):
 # ---- for all rows together
 
 
-def cost_and_distance(axes: Any, rows: list[Row], problem: Problem) -> str | None:
+def cost_and_distance(axes: "Axes", rows: list[Row], problem: Problem) -> str | None:
     distance, cost = phrases.distance_column(problem), phrases.cost_column(problem)
     if distance is None or cost is None:
         return None
@@ -61,7 +64,7 @@ def cost_and_distance(axes: Any, rows: list[Row], problem: Problem) -> str | Non
     )
 
 
-def rejection(axes: Any, rows: list[Row], problem: Problem) -> str:
+def rejection(axes: "Axes", rows: list[Row], problem: Problem) -> str:
     series = []
     for row in rows:
         y = row.arrays["y"]
@@ -84,7 +87,7 @@ def rejection(axes: Any, rows: list[Row], problem: Problem) -> str:
     )
 
 
-def quality_by_draws(axes: Any, rows: list[Row], problem: Problem) -> str:
+def quality_by_draws(axes: "Axes", rows: list[Row], problem: Problem) -> str:
     series = [side_by_side.Series(row.label, row.style, *row.arrays["by_draws"]) for row in rows]
     side_by_side.lines(axes, series, "draws averaged", "NLL, nats a row")
     axes.set_xscale("log")
@@ -100,7 +103,7 @@ def quality_by_draws(axes: Any, rows: list[Row], problem: Problem) -> str:
 # ---- one for each row
 
 
-def panel(axes: Any, row: Row, problem: Problem) -> str:
+def panel(axes: "Axes", row: Row, problem: Problem) -> str:
     arrays = row.arrays
     first = next(one for one in (problem.reference, *problem.rows) if one is not None and one.has("curve_x"))
     limits = panels.shared_limits(first.arrays["curve_lower"], first.arrays["curve_upper"], first.arrays["train_y"])
@@ -124,7 +127,7 @@ def panel(axes: Any, row: Row, problem: Problem) -> str:
     )
 
 
-def reliability(axes: Any, row: Row, problem: Problem) -> str:
+def reliability(axes: "Axes", row: Row, problem: Problem) -> str:
     if problem.is_regression:
         pit = row.arrays["pit"].ravel()
         calibration.reliability_of_intervals(axes, pit, row.style.colour)
@@ -137,7 +140,7 @@ def reliability(axes: Any, row: Row, problem: Problem) -> str:
     return f"{row.label}: {pairs}"
 
 
-def pit(axes: Any, row: Row, problem: Problem) -> str:
+def pit(axes: "Axes", row: Row, problem: Problem) -> str:
     values = row.arrays["pit"].ravel()
     calibration.pit_histogram(axes, values, row.style.colour)
     share = np.histogram(values, bins=10, range=(0, 1))[0] / len(values)
@@ -147,7 +150,7 @@ def pit(axes: Any, row: Row, problem: Problem) -> str:
     )
 
 
-def spread(axes: Any, row: Row, problem: Problem) -> str:
+def spread(axes: "Axes", row: Row, problem: Problem) -> str:
     pit_values, std = row.arrays["pit"].ravel(), row.arrays["std"].ravel()
     calibration.spread_quintiles(axes, pit_values, std, LEVEL, row.style.colour)
     covered = calibration.coverage_by_spread(pit_values, std, LEVEL)
@@ -156,7 +159,7 @@ def spread(axes: Any, row: Row, problem: Problem) -> str:
     )
 
 
-def entropies(axes: Any, row: Row, problem: Problem) -> str:
+def entropies(axes: "Axes", row: Row, problem: Problem) -> str:
     inside, outside = row.arrays["entropy"], row.arrays["entropy_out"]
     entropy.entropy_in_and_out(axes, inside, outside, row.arrays["probs"].shape[1])
     return (
@@ -165,7 +168,7 @@ def entropies(axes: Any, row: Row, problem: Problem) -> str:
     )
 
 
-def rhat(axes: list[Any], row: Row, problem: Problem) -> str:
+def rhat(axes: "list[Axes]", row: Row, problem: Problem) -> str:
     parts = []
     for one, name, what in zip(axes, ("weight_rhat", "function_rhat"), ("weights", "functions")):
         values = row.arrays[name].ravel()
@@ -174,7 +177,7 @@ def rhat(axes: list[Any], row: Row, problem: Problem) -> str:
     return f"{row.label}: R-hat of " + "; ".join(parts)
 
 
-def trace(axes: Any, row: Row, problem: Problem) -> str:
+def trace(axes: "Axes", row: Row, problem: Problem) -> str:
     values = np.atleast_2d(row.arrays["trace"])
     mixing.trace(axes, values)
     means = ", ".join(phrases.number(chain.mean(), 3) for chain in values)

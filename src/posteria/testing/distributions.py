@@ -44,10 +44,11 @@ def distribution_of(laws: Any) -> Distribution:
 
     @jax.jit
     @jax.vmap
-    def at(y: jax.Array, row: jax.Array) -> tuple:
+    def at(y: jax.Array, row: jax.Array) -> tuple[jax.Array, jax.Array]:
         return jax.value_and_grad(lambda row: likelihood.log_prob(own, row[None], y[None])[0])(row)
 
     measures, scores = [], []
+    widths: float | np.ndarray
     for row in range(NUM_ROWS):
         if likelihood.kind == "class":
             points, widths = np.arange(max(2, outputs.shape[1]), dtype=float), 1.0

@@ -14,6 +14,7 @@ from posteria.errors import DataError, PosteriaError
 from posteria.models.model import Model
 from posteria.models.target import Target
 from posteria.networks import Network
+from posteria.posteriors.base import Posterior
 from posteria.posteriors.saving import load
 from posteria.runs import fit
 from posteria.testing import targets
@@ -21,21 +22,21 @@ from posteria.testing.statistics import LEAST_P_VALUE, moments_p_value
 
 
 @kept
-def _fitted(method: Any, scenario: str, **settings: Any) -> tuple:
+def _fitted(method: Any, scenario: str, **settings: Any) -> tuple[targets.KnownPosterior, Posterior]:
     """Fits are shared between laws."""
     known = getattr(targets, scenario)(**settings)
     return known, fit(known.model, known.data, method, key=0, progress=False)
 
 
 @kept
-def _odd_model() -> tuple[Model, list]:
+def _odd_model() -> tuple[Model, list[int]]:
     """A linear network whose parameters are nested and of several types, with a list that grows when it is traced."""
-    calls: list = []
+    calls: list[int] = []
 
-    def init(key: jax.Array, x: jax.Array) -> dict:
+    def init(key: jax.Array, x: jax.Array) -> tree.Params:
         return {"deep": [jnp.zeros((x.shape[-1], 1)), {"half": jnp.zeros(1, jnp.bfloat16)}], "scalar": jnp.zeros(())}
 
-    def apply(params: dict, x: jax.Array) -> jax.Array:
+    def apply(params: tree.Params, x: jax.Array) -> jax.Array:
         calls.append(1)
         weight, rest = params["deep"]
         return x @ weight + rest["half"].astype(jnp.float32) + params["scalar"]
@@ -44,7 +45,7 @@ def _odd_model() -> tuple[Model, list]:
 
 
 class OddFit(NamedTuple):
-    posterior: Any
+    posterior: Any  # as its method has it
     traces_by_second: int  # of the network, by a fit to other data right after
 
 
@@ -250,7 +251,7 @@ class FamilyOptimumLaws(MethodLaws):
         self.check("prior_only")
 
 
-def gaussian_divergence(known: targets.KnownPosterior, mean: Any, covariance: Any) -> float:
+def gaussian_divergence(known: targets.KnownPosterior, mean: np.ndarray, covariance: np.ndarray) -> float:
     """KL(N(mean, covariance) || known posterior), in nats."""
     mean, covariance = np.asarray(mean, np.float64), np.asarray(covariance, np.float64)
     precision, residual = np.linalg.inv(known.covariance), mean - known.mean

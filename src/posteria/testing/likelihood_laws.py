@@ -16,6 +16,7 @@ from posteria.testing import quadrature
 from posteria.testing.distributions import NUM_ROWS, NUM_SAMPLES, distribution_of, outputs_of, own_of
 from posteria.testing.quadrature import MASS_ERROR, MOMENT_ERROR
 from posteria.testing.statistics import LEAST_P_VALUE
+from posteria.tree import Params
 
 ROUNDING = 40 * float(np.finfo(np.float32).eps)  # of a few float32 operations, relative
 FISHER_ERROR = 1e-3  # of the largest entry, by quadrature
@@ -207,7 +208,7 @@ class LikelihoodLaws:
         outputs = jnp.stack([self._outputs, self._outputs[::-1], 2 * self._outputs])  # (draw, batch, output)
         owns = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf + 0.5, leaf - 0.5]), self._own)
 
-        def statistics(own: Any, outputs: jax.Array, y: jax.Array) -> list:
+        def statistics(own: Params, outputs: jax.Array, y: jax.Array) -> list[jax.Array]:
             found = [self.likelihood.log_prob(own, outputs, y), *self.likelihood.moments(own, outputs)]
             names = ("output_hessian", "probs")
             return found + [
@@ -243,7 +244,7 @@ class LikelihoodLaws:
         y = jnp.zeros(NUM_ROWS, jnp.int32) if self.likelihood.kind == "class" else self._inside()
 
         @jax.jit
-        def extremes(outputs: jax.Array) -> list:
+        def extremes(outputs: jax.Array) -> list[jax.Array]:
             value, slope = jax.value_and_grad(lambda outputs: self.likelihood.log_prob(self._own, outputs, y).sum())(
                 outputs
             )
@@ -303,7 +304,7 @@ class LikelihoodLaws:
     # ---- small things
 
     @property
-    def _own(self) -> Any:
+    def _own(self) -> Params:
         return own_of(type(self))
 
     @property

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from posteria import tree
+from posteria.data.arrays import Data
 from posteria.models.likelihoods import Gaussian
 from posteria.models.model import Model
 from posteria.models.priors import Normal
@@ -21,7 +21,7 @@ class KnownPosterior:
     """A model with data whose posterior over the flat weights is N(mean, covariance)."""
 
     model: Model
-    data: Any
+    data: Data
     mean: np.ndarray
     covariance: np.ndarray
 
@@ -29,7 +29,7 @@ class KnownPosterior:
 def linear_network(init_scale: float = 0.0) -> Network:
     """x @ weight + bias."""
 
-    def init(key: jax.Array, x: jax.Array) -> dict:
+    def init(key: jax.Array, x: jax.Array) -> tree.Params:
         return {"bias": jnp.zeros(1), "weight": init_scale * jax.random.normal(key, (x.shape[-1], 1))}
 
     return Network(init, lambda params, x: x @ params["weight"] + params["bias"])
@@ -79,7 +79,9 @@ def log_evidence(known: KnownPosterior) -> float:
     return float(at_mean + log_width)
 
 
-def correlated_gaussian(size: int = 20, correlation: float = 0.9) -> tuple[Callable, np.ndarray, np.ndarray]:
+def correlated_gaussian(
+    size: int = 20, correlation: float = 0.9
+) -> tuple[Callable[[jax.Array], jax.Array], np.ndarray, np.ndarray]:
     """A log density over vectors, with its mean and covariance: neighbours are correlated, scales differ tenfold."""
     index = np.arange(size)
     scales = np.geomspace(0.3, 3.0, size)
