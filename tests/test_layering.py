@@ -14,7 +14,7 @@ ROOT = Path(posteria.__file__).parent
 
 # From the ground floor up; rooms on one line may know each other.
 FLOORS = [
-    {"compiled", "disk", "errors", "own", "settings", "tree", "random"},
+    {"compiled", "disk", "errors", "machine", "own", "settings", "tree", "random"},
     {"diagnostics", "metrics"},
     {"data"},
     {"networks", "nn"},

@@ -25,6 +25,7 @@ from posteria.settings import (
     ProperShare,
     Share,
     Start,
+    Text,
     above,
     at_least,
     between,
@@ -55,8 +56,9 @@ class Every:
     optional: Positive | None = None
     choice: Literal["a", "b", "c"] = "a"
     maybe: Literal["a"] | None = None
-    text: str = "x"
-    texts: str | tuple[str, ...] = "all"
+    word: str = ""
+    text: Text = "x"
+    texts: Text | tuple[Text, ...] = "all"
     flag: bool = False
     enumerated: Positive | Colour = Colour.RED
     method: AnyMethod = field(default_factory=po.MAP)
@@ -83,6 +85,7 @@ WRONG = {
     "optional": [0, False, "None"],
     "choice": ["", "d", None, ["a"], ("a",), np.array(["a", "b"]), 0],
     "maybe": ["None", "A", False],
+    "word": [None, 3, b"x"],
     "text": ["", "  ", None, b"x", 3],
     "texts": ["", (), [], ("a", 3), {"a"}, None, ("a", "")],
     "flag": [0, 1, "True", None],

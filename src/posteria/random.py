@@ -8,18 +8,21 @@ import jax.numpy as jnp
 import numpy as np
 
 from posteria.errors import SettingError
+from posteria.settings import shown
 from posteria.tree import Json
+
+NUM_SEEDS = 2**32  # JAX reads no more of a seed: a larger one would be the same as a smaller
 
 
 def as_key(key: int | jax.Array) -> jax.Array:
     """A typed PRNG key from an int seed, a typed key, or a raw uint32 key."""
-    if isinstance(key, int | np.integer):
+    if isinstance(key, int | np.integer) and not isinstance(key, bool) and 0 <= key < NUM_SEEDS:
         return jax.random.key(int(key))
-    if not isinstance(key, jax.Array | np.ndarray):
-        raise SettingError(f"key is {key!r}", "an int or a JAX key", "pass key=0")
-    if jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
+    if isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
         return key
-    return jax.random.wrap_key_data(key)
+    if isinstance(key, jax.Array | np.ndarray) and key.dtype == np.uint32 and key.ndim > 0:
+        return jax.random.wrap_key_data(key)
+    raise SettingError(f"key is {shown(key)}", "a whole number from 0 to 2^32 - 1, or a JAX key", "pass key=0")
 
 
 def key_to_json(key: jax.Array) -> Json:

@@ -62,6 +62,7 @@ CountFromZero = Annotated[int, at_least(0)]
 Positive = Annotated[float, Rule(lambda value: value > 0, "a positive finite number")]
 Share = Annotated[float, Rule(lambda value: 0 <= value < 1, "{} in [0, 1)")]
 ProperShare = Annotated[float, between(0, 1)]
+Text = Annotated[str, Rule(lambda value: bool(value.strip()), "{} that is not empty")]
 
 
 def _is_method(value: Any) -> bool:
@@ -86,16 +87,18 @@ def _is_posterior_or_weights(value: Any) -> bool:
     import jax.numpy as jnp
     import numpy as np
 
+    def is_finite(leaf: Any) -> bool:
+        if isinstance(leaf, np.ndarray | np.generic | jax.Array):
+            return jnp.issubdtype(leaf.dtype, jnp.number) and bool(np.isfinite(np.asarray(leaf)).all())
+        return _real(leaf) is not REFUSED
+
     if hasattr(value, "sample_params"):
         return not isinstance(value, type)
     try:
         leaves = jax.tree.leaves(value)
-        return bool(leaves) and all(
-            jnp.issubdtype(jnp.result_type(leaf), jnp.number) and bool(np.isfinite(np.asarray(leaf)).all())
-            for leaf in leaves
-        )
-    except (TypeError, ValueError):  # not a tree, or not of arrays
+    except (TypeError, ValueError):  # keys that cannot be sorted: not a tree
         return False
+    return bool(leaves) and all(map(is_finite, leaves))
 
 
 AnyMethod = Annotated[Any, Rule(_is_method, "a method such as po.MAP()", "pass an object, not a class or a name")]
@@ -227,7 +230,7 @@ def _is_beyond(value: Any) -> bool:
 SCALARS: dict[Any, Callable[[Any], Any]] = {
     int: _whole,
     float: _real,
-    str: lambda value: str(value) if isinstance(value, str) and value.strip() else REFUSED,
+    str: lambda value: str(value) if isinstance(value, str) else REFUSED,
     bool: lambda value: value if isinstance(value, bool) else REFUSED,
 }
 

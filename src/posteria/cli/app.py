@@ -1,5 +1,7 @@
 """The application: what its errors look like, and the options of every command."""
 
+import errno
+import os
 from typing import Annotated, Any
 
 import typer
@@ -10,29 +12,59 @@ from posteria.errors import DiskError, PosteriaError
 
 CANNOT_WRITE = 2  # exit code
 USAGE_ERRORS: Any = typer.BadParameter.__mro__[:-3]  # typer shows these itself
+MOST_TOLD, MOST_OF_A_PATH = 500, 120  # characters of a line: what is longer quotes something long
+OUT_OF_MEMORY = "RESOURCE_EXHAUSTED"  # how XLA says it
+FIXES = {  # of what the system says
+    errno.ENOSPC: "make room on the disk, and run it again",
+    errno.EDQUOT: "make room in the quota, and run it again",
+    errno.EROFS: "choose a place that may be written to",
+    errno.EACCES: "choose a place that you may read or write",
+    errno.EPERM: "choose a place that you may read or write",
+    errno.EISDIR: "name a file",
+    errno.ENOTDIR: "one part of the path is a file: choose another",
+    errno.EEXIST: "one part of the path is a file: choose another",
+    errno.ENAMETOOLONG: "choose a shorter name",
+    errno.ELOOP: "one part of the path is a link to itself: choose another",
+}
 
 
 class Commands(TyperGroup):
-    """Commands whose deliberate errors end in two lines on stderr; `--debug` lets the traceback through."""
+    """Commands whose errors end in two lines on stderr; `--debug` lets the traceback through."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
-        except PosteriaError as error:
-            if ctx.params["debug"]:
-                raise
-            typer.echo(f"posteria: {error.got}" + (f"; wanted {error.wanted}" if error.wanted else ""), err=True)
-            if error.fix:
-                typer.echo(f"hint: {error.fix}", err=True)
-            raise typer.Exit(CANNOT_WRITE if isinstance(error, DiskError) else 1) from None
-        except (typer.Exit, typer.Abort, *USAGE_ERRORS):
+        except (typer.Exit, typer.Abort, BrokenPipeError, *USAGE_ERRORS):  # the pipe's end is shown by no line
             raise
         except Exception as error:
             if ctx.params["debug"]:
                 raise
-            typer.echo(f"posteria: {type(error).__name__}: {error}".partition("\n")[0], err=True)
-            typer.echo("hint: this was not foreseen; posteria --debug ... shows where it happened", err=True)
-            raise typer.Exit(1) from None
+            what, fix = told(error)
+            typer.echo(f"posteria: {shortened(what)}", err=True)
+            if fix:
+                typer.echo(f"hint: {shortened(fix)}", err=True)
+            raise typer.Exit(CANNOT_WRITE if isinstance(error, DiskError) else 1) from None
+
+
+def told(error: Exception) -> tuple[str, str]:
+    """What went wrong, and what to do."""
+    if isinstance(error, PosteriaError):
+        return error.got + (f"; wanted {error.wanted}" if error.wanted else ""), error.fix
+    if isinstance(error, OSError) and error.errno is not None:
+        names = [str(name) for name in (error.filename, error.filename2) if name is not None]
+        where = " to ".join(shortened(name, MOST_OF_A_PATH) for name in names)
+        return f"{where}: {error.strerror}" if where else str(error.strerror), FIXES.get(error.errno, "check the path")
+    if os.strerror(errno.ENOSPC) in str(error):  # as tensorstore says it
+        return os.strerror(errno.ENOSPC), FIXES[errno.ENOSPC]
+    if isinstance(error, MemoryError) or OUT_OF_MEMORY in str(error):
+        return "this machine's memory does not suffice", "take a smaller network, fewer draws or chains, or less data"
+    return f"{type(error).__name__}: {error}", "this was not foreseen; posteria --debug ... shows where it happened"
+
+
+def shortened(text: str, most: int = MOST_TOLD) -> str:
+    """On one line; where it is too long, its middle is left out."""
+    text = " ".join(text.split())
+    return text if len(text) <= most else f"{text[: most // 2]}...{text[-most // 2 :]}"
 
 
 app = typer.Typer(

@@ -55,5 +55,5 @@ def _value(setting: str, text: str) -> Any:
         return registry.as_method(text)
     try:
         return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
+    except (ValueError, SyntaxError, RecursionError, MemoryError):  # the last two of a thousand brackets
         return {"none": None, "true": True, "false": False}.get(text.lower(), text)

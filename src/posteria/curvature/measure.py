@@ -1,6 +1,5 @@
 """The curvature of a model's log likelihood at given parameters, block by block over the data."""
 
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -19,6 +18,7 @@ from posteria.curvature.lowrank import Tridiagonal, leading, low_rank, tridiagon
 from posteria.curvature.precision import Precision, Sums
 from posteria.data.arrays import Data, rows
 from posteria.errors import SettingError, TooLargeError
+from posteria.machine import available_memory, readable
 from posteria.models.target import Target
 
 BLOCK_ELEMENTS = 2**24  # of factors, and of Jacobians where they are formed, held at once
@@ -29,7 +29,6 @@ Curvature = Literal["ggn", "fisher"]
 FULL_SIZE, FULL_WORK = 2048, 2e11  # weights and multiplications up to which the full matrix is a matter of seconds
 MULTIPLICATIONS_PER_SECOND = 2e10  # assumed in estimates of time: two CPU cores
 EIGENBASIS = 20  # multiplications an entry, times the size: of finding a symmetric matrix' eigenvectors
-MEMORY_SHARE = 0.8  # of the machine's memory that may be asked for
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,7 @@ class Estimate:
         return self.multiplications / MULTIPLICATIONS_PER_SECOND
 
     def __str__(self) -> str:
-        return f"about {_readable(self.bytes)} and {self.seconds:.2g} s"
+        return f"about {readable(self.bytes)} and {self.seconds:.2g} s"
 
 
 def estimate(target: Target, settings: Settings) -> Estimate:
@@ -83,7 +82,7 @@ def estimate(target: Target, settings: Settings) -> Estimate:
 def check_fits(target: Target, settings: Settings) -> Estimate:
     """The estimate; a TooLargeError, with settings that fit, where the machine has not the memory."""
     own = estimate(target, settings)
-    available = MEMORY_SHARE * memory()
+    available = available_memory()
     if own.bytes <= available:
         return own
     others = [replace(settings, structure=name) for name in ("kron", "lowrank", "diagonal")]
@@ -96,17 +95,9 @@ def check_fits(target: Target, settings: Settings) -> Estimate:
     fitting = [f"{name} ({size})" for name, size in sizes.items() if size.bytes <= available]
     raise TooLargeError(
         f"structure={settings.structure!r} needs {own}",
-        f"at most {_readable(available)}, as this machine has",
+        f"at most {readable(available)}, as this machine has",
         f"{fitting[0]} fits" if fitting else 'subset="last" is smaller',
     )
-
-
-def memory() -> float:
-    """Bytes of the device that computes: of the accelerator, or of the machine."""
-    stats = jax.devices()[0].memory_stats() if jax.default_backend() != "cpu" else None
-    if stats and "bytes_limit" in stats:
-        return float(stats["bytes_limit"])
-    return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
 
 
 def choose_structure(target: Target, paths: tuple[str, ...]) -> str:
@@ -274,11 +265,3 @@ def check_likelihood(target: Target, settings: Settings) -> None:
             "the Hessian of -log_prob in the outputs",
             'write it, or take curvature="fisher", which needs only `sample`',
         )
-
-
-def _readable(num_bytes: float) -> str:
-    for unit in ("B", "KB", "MB", "GB"):
-        if num_bytes < 1000:
-            return f"{num_bytes:.3g} {unit}"
-        num_bytes /= 1000
-    return f"{num_bytes:.3g} TB"

@@ -24,9 +24,12 @@ def read_frame(path: str | Path) -> "pd.DataFrame":
     import pandas as pd
 
     lines = _first_lines(Path(path))
-    delimiter = _delimiter(lines)
-    _check_header(path, next(csv.reader(lines, delimiter=delimiter)))
-    decimal = "," if delimiter == ";" and _has_decimal_commas(lines) else "."
+    try:
+        delimiter = _delimiter(lines)
+        _check_header(path, next(csv.reader(lines, delimiter=delimiter)))
+        decimal = "," if delimiter == ";" and _has_decimal_commas(lines) else "."
+    except csv.Error as error:  # a field as long as a book
+        raise DataError(f"{path} is not a table ({error})", "fields of text or numbers", "check its quotes") from None
     with warnings.catch_warnings():
         warnings.simplefilter("error", pd.errors.ParserWarning)  # it warns of rows longer than the header
         try:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from posteria.data.arrays import is_frame
+from posteria.data.arrays import LARGEST, is_frame
 from posteria.errors import DataError
 from posteria.tree import Json
 
@@ -139,17 +139,17 @@ def _fit_column(name: str, values: "pd.Series") -> Number | Category | str:
 
 
 def _numbers(name: str, values: "pd.Series") -> np.ndarray:
-    """float64 with NaN where a value is missing; text and infinities are refused."""
+    """float64 with NaN where a value is missing; text, infinite and huge ones are refused."""
     import pandas as pd
 
     numbers: np.ndarray = pd.to_numeric(values, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
-    is_bad = np.isinf(numbers) | (np.isnan(numbers) & values.notna().to_numpy())
+    is_bad = (np.abs(numbers) > LARGEST) | (np.isnan(numbers) & values.notna().to_numpy())
     if is_bad.any():
         found = list(dict.fromkeys(map(str, values[is_bad])))[:VALUES_SHOWN]
         rows = np.flatnonzero(is_bad)[:VALUES_SHOWN].tolist()
         raise DataError(
             f"column {name!r} holds {found} ({is_bad.sum()} values, first rows {rows})",
-            "finite numbers",
+            f"finite numbers, below {LARGEST:g}",
             "correct them",
         )
     return numbers

@@ -12,7 +12,7 @@ from posteria.data.arrays import Data, Rows, check_same_length, is_frame, num_ro
 from posteria.data.csv_file import read_frame
 from posteria.data.formats import read_npz
 from posteria.data.preparation import Preparation
-from posteria.data.table import from_frame
+from posteria.data.table import KINDS, from_frame
 from posteria.errors import DataError, SettingError
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def read_source(text: str, target: str | None = None, kind: str | None = None, i
         raise SettingError(f"columns to ignore, {list(ignore)}, of {text!r}", "those of a CSV alone", "leave it out")
     if path.suffix.lower() == ".npz":
         x, y = _read_arrays(path)
-        kind = kind or ("classes" if y.dtype.kind in "iub" else "regression")
+        kind = _kind(y, kind)
         names = tuple(map(str, np.unique(y))) if kind == "classes" else ()
         return Source(path.stem, kind, "", names, None, _floating(x), _targets(y, kind, names))
     if path.exists():
@@ -141,8 +141,20 @@ def _read_arrays(path: Path) -> tuple[np.ndarray, np.ndarray]:
     if not path.is_file():
         raise DataError(f"no file {path}", "an .npz file with arrays x and y", "check the path")
     x, y = read_npz(path, "x", "y")
+    for name, values, known in (("x", x, "biuf"), ("y", y, "biufU")):
+        if values.ndim == 0 or values.dtype.kind not in known:
+            raise DataError(f"{path}: {name} is {values.dtype} of shape {values.shape}", "numbers, one row a datum")
     check_same_length(x, y)
     return x, y
+
+
+def _kind(y: np.ndarray, kind: str | None) -> str:
+    """As it is asked for, or as the dtype tells."""
+    if kind not in (None, *KINDS):
+        raise SettingError(f"kind={kind!r}", f"one of {KINDS}", "leave it out to have it guessed")
+    if kind == "regression" and y.dtype.kind == "U":
+        raise DataError("y holds words", "numbers for regression", 'take kind="classes"')
+    return kind or ("regression" if y.dtype.kind == "f" else "classes")
 
 
 def _targets(y: np.ndarray, kind: str, names: tuple[str, ...]) -> np.ndarray:

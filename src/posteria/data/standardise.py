@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from posteria.data.arrays import check_finite
+from posteria.data.arrays import LARGEST, check_finite
 from posteria.errors import DataError
 from posteria.tree import Json
 
@@ -26,6 +26,8 @@ class Standardiser:
         if values.size == 0 or values.ndim == 0:
             raise DataError(f"nothing to standardise, shape {values.shape}", "at least one row")
         check_finite(values, "x")
+        if np.abs(values).max() > LARGEST:
+            raise DataError(f"values up to {np.abs(values).max():g}", f"numbers below {LARGEST:g}", "rescale them")
         # by the range, not by the rounded std: 0.1 repeated has a std of 1e-17
         is_constant = values.max(axis=0) == values.min(axis=0)
         return cls(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from posteria.data.arrays import LARGEST
 from posteria.data.csv_file import read_frame
 from posteria.data.encode import Encoded, Encoder
 from posteria.errors import DataError, SettingError
@@ -100,12 +101,12 @@ def _regression_target(values: "pd.Series") -> tuple[np.ndarray, tuple[str, ...]
     import pandas as pd
 
     y = pd.to_numeric(values, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
-    bad = np.flatnonzero(~np.isfinite(y))
+    bad = np.flatnonzero(~(np.abs(y) <= LARGEST))  # NaN too
     if len(bad):
         raise DataError(
             f"the target {values.name!r} holds {str(values.iloc[bad[0]])!r} "
             f"({len(bad)} such values, first rows {bad[:ROWS_SHOWN].tolist()})",
-            "finite numbers for regression",
+            f"finite numbers for regression, below {LARGEST:g}",
             'correct them, or pass kind="classes"',
         )
     if y.min() == y.max():

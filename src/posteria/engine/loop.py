@@ -21,7 +21,8 @@ from posteria.compiled import kept
 from posteria.engine import layout as layouts
 from posteria.engine.checkpoint import Checkpoint, Rows
 from posteria.engine.progress import Progress
-from posteria.errors import DensityError
+from posteria.errors import DensityError, SettingError
+from posteria.settings import LARGEST_INT
 from posteria.trace import linear
 
 CHUNK_SECONDS = 0.5  # aimed at; progress is shown as often
@@ -108,6 +109,8 @@ class Run:
         true. `final_when_late`: what follows builds on this stage, so that a resumed run must not carry it on once
         time cut it short.
         """
+        if num_steps > LARGEST_INT:
+            raise SettingError(f"{num_steps:,} steps of {self._name()}", "fewer than 2^31", "draw less, or thin less")
         num_rows = num_steps // thinning
         num_chains = tree.length(starts)
         layout: Any = layouts.choose(num_chains, self._root._recorded_layout)

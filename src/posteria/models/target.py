@@ -10,11 +10,13 @@ import numpy as np
 from posteria import tree
 from posteria.compiled import kept
 from posteria.data.arrays import check_same_length, check_x, is_frame, num_rows, rows
-from posteria.errors import DataError, DensityError, NetworkError, SettingError
+from posteria.errors import DataError, DensityError, NetworkError, SettingError, TooLargeError
+from posteria.machine import available_memory, readable
 from posteria.models.model import InputSpec, Model, initialiser, network_structs
 from posteria.models.priors import Leaf
 from posteria.networks import Network, check_is_function_of_one_datum, check_outputs
 
+COPIES = 4  # of the weights: with their gradient, and an optimiser's two moments
 Params = tree.Params  # {"network": ..., "likelihood": ...}
 
 
@@ -35,6 +37,7 @@ class Target:
             self.columns = list(x.columns) if is_frame(x) else None
             x = check_x(x)
             self._spec = InputSpec.of(x)
+            _check_size(model.network, self._spec)
             self.num_outputs = _num_outputs(model.network, self._spec)
             if y is not None:
                 y = model.likelihood.check(y, self.num_outputs)
@@ -286,6 +289,18 @@ def _pair(data: Any) -> tuple[Any, Any]:
     if not isinstance(data, tuple | list) or len(data) != 2:
         raise DataError(f"data is {type(data).__name__}", "a pair (x, y), or None for the prior", "pass (x, y)")
     return data[0], data[1]
+
+
+def _check_size(network: Network, spec: InputSpec) -> None:
+    """Refuse a network that this machine cannot train, while it is only shapes."""
+    leaves = jax.tree.leaves(network_structs(network, spec))
+    num_bytes = COPIES * sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
+    if num_bytes > available_memory():
+        raise TooLargeError(
+            f"the network needs {readable(num_bytes)} for its weights and their gradients",
+            f"at most {readable(available_memory())}, as this machine has",
+            "take a smaller network",
+        )
 
 
 def _check_network(network: Network, spec: InputSpec, x: Any) -> None:

@@ -14,6 +14,7 @@ from posteria.data.arrays import Data
 from posteria.errors import SettingError
 from posteria.networks import Network
 from posteria.networks import network as as_network
+from posteria.settings import LARGEST_INT
 from posteria.tree import Json, Params
 
 if TYPE_CHECKING:
@@ -167,5 +168,5 @@ def _made(name: str, settings: dict[str, Any]) -> Network:
 def _check_sizes(**sizes: int | tuple[int, ...] | None) -> None:
     for name, value in sizes.items():
         for size in value if isinstance(value, tuple) else (value,):
-            if size is not None and (not isinstance(size, int) or size < 1):
+            if size is not None and (not isinstance(size, int) or not 1 <= size <= LARGEST_INT):
                 raise SettingError(f"{name} is {value!r}", "positive whole numbers", "a layer has at least one unit")

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import numpy as np
@@ -19,8 +19,10 @@ from posteria.models.model import Model
 from posteria.models.priors import Normal
 from posteria.models.tabular import model_for
 from posteria.models.target import Target
+from posteria.settings import CountFromZero, checked, up_to
 
 SEEDS = 1  # splits, unless more are asked for
+MOST_SEEDS = 10_000
 NETWORK = "mlp:50,50"
 CURVE_POINTS = 120
 
@@ -85,10 +87,12 @@ def ask(
 
 
 def seeds_of(seeds: int | list[int]) -> list[int]:
-    found = list(range(seeds)) if isinstance(seeds, int) else [int(seed) for seed in seeds]
-    if not found:
+    """Their numbers, or those from 0 on."""
+    if not isinstance(seeds, list | tuple):
+        return list(range(checked("compare", "seeds", seeds, Annotated[int, up_to(1, MOST_SEEDS)], 1)))
+    if not seeds:
         raise SettingError(f"seeds is {seeds!r}", "at least one", "5 gives standard errors")
-    return found
+    return [checked("compare", "seeds", seed, CountFromZero, 1) for seed in seeds]
 
 
 # ---- rows

@@ -12,7 +12,7 @@ from posteria.comparison.enter import baselines
 from posteria.comparison.enter.budgets import expected_gradients, inner_methods
 from posteria.data.arrays import num_rows, rows
 from posteria.data.formats import read_all_npz
-from posteria.errors import DataError
+from posteria.errors import DataError, SettingError
 from posteria.methods import registry
 from posteria.models.target import Target
 
@@ -68,6 +68,8 @@ def as_entries(methods: Iterable | Mapping | None, with_baselines: bool, referen
     """All rows, the fast ones first, the reference last."""
     if isinstance(methods, str):
         methods = [name.strip() for name in methods.split(",") if name.strip()]
+    if methods is not None and not methods:
+        raise SettingError("no methods", f"some of {registry.names()}", "leave methods out for six that matter")
     named = list(methods.items()) if isinstance(methods, Mapping) else [("", m) for m in methods or default_methods()]
     entries: list[Entry] = []
     taken = set(baselines.ABOUT)

@@ -3,7 +3,7 @@
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import numpy as np
@@ -21,6 +21,7 @@ from posteria.errors import DataError
 from posteria.methods import registry
 from posteria.posteriors.base import Posterior
 from posteria.runs import fit
+from posteria.settings import Positive, at_least, check_settings
 
 FIT_STREAM, TUNE_STREAM = 11, 12  # folded into a seed's key, which also made the split
 VALIDATION_SHARE = 0.2  # of the training rows, where settings are tuned
@@ -33,11 +34,14 @@ class Settings:
 
     out: Path | None = None
     if_exists: str = "resume"
-    minutes: float | None = None  # for the reference, all splits together
-    budget: float | None = None  # gradient evaluations a method
+    minutes: Positive | None = None  # for the reference, all splits together
+    budget: Annotated[float, at_least(1)] | None = None  # gradient evaluations a method
     tune: bool = False
     progress: bool = False
     command: str = ""
+
+    def __post_init__(self) -> None:
+        check_settings(self)
 
 
 class Fitted(NamedTuple):

@@ -53,6 +53,7 @@ from posteria.comparison.judge.verdicts import judged, recommended
 from posteria.comparison.run.records import RESULTS, picture_path, read_picture, run_path
 from posteria.comparison.run.runner import Ledger
 from posteria.comparison.tell import score_tables, sentences, spelling
+from posteria.errors import StoreError
 from posteria.posteriors import store
 from posteria.posteriors.saving import versions
 
@@ -63,8 +64,11 @@ FILE = RESULTS
 
 def read(folder: str | Path) -> dict:
     """The results in a folder (or of the file itself)."""
-    path = Path(folder)
-    return store.read_json(path / FILE if path.suffix != ".json" else path)
+    path = Path(folder) if Path(folder).suffix == ".json" else Path(folder) / FILE
+    found = store.read_json(path)
+    if not isinstance(found.get("problems"), list):
+        raise StoreError(f"{path} tells of no comparison", "what `posteria compare` wrote", "compare again")
+    return found
 
 
 def write(folder: Path, found: dict) -> None:

@@ -18,7 +18,7 @@ from posteria.methods.dropout.fixed_rate import first_params, noisy_log_density
 from posteria.methods.dropout.noisy_ascent import Objective, Schedule, ascend
 from posteria.models.target import Target
 from posteria.posteriors.masks import MaskPosterior, selected_units
-from posteria.settings import Count, Optimizer, Positive, ProperShare, check_settings
+from posteria.settings import Count, Optimizer, Positive, ProperShare, Text, check_settings
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class ConcreteDropout:
     """
 
     initial_rate: ProperShare = 0.1
-    where: str | None = None
+    where: Text | None = None
     num_epochs: Count = 2000
     batch_size: Count | None = None
     learning_rate: Positive = 0.01

@@ -17,7 +17,7 @@ from posteria.engine.loop import Run
 from posteria.methods.dropout.noisy_ascent import Objective, Schedule, ascend
 from posteria.models.target import Target, check_starts
 from posteria.posteriors.masks import MaskPosterior, selected_units
-from posteria.settings import Count, Optimizer, Positive, ProperShare, check_settings
+from posteria.settings import Count, Optimizer, Positive, ProperShare, Text, check_settings
 from posteria.trace import dropout
 
 
@@ -31,7 +31,7 @@ class MCDropout:
     """
 
     rate: ProperShare = 0.1
-    where: str | None = None
+    where: Text | None = None
     num_epochs: Count = 1000
     batch_size: Count | None = None
     learning_rate: Positive = 0.01
@@ -56,7 +56,7 @@ class GaussianDropout:
     """
 
     alpha: Positive = 0.1
-    where: str | None = None
+    where: Text | None = None
     num_epochs: Count = 1000
     batch_size: Count | None = None
     learning_rate: Positive = 0.01

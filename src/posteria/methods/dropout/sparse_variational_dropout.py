@@ -29,7 +29,7 @@ from posteria.methods.dropout.variational_dropout import (
 from posteria.models.target import Target
 from posteria.posteriors.gaussian import Diagonal
 from posteria.posteriors.pruned import SparsePosterior, log_alphas, removed_bits
-from posteria.settings import Count, Optimizer, Positive, check_settings, up_to
+from posteria.settings import Count, Optimizer, Positive, Text, check_settings, up_to
 from posteria.trace import local
 
 PRIORS = {"log-uniform": LOG_UNIFORM, "ard": "prior scales learned for each weight"}
@@ -50,7 +50,7 @@ class SparseVariationalDropout:
     phase_in: Annotated[float, up_to(0, 1)] = 0.5
     initial_log_variance: float = -10.0
     estimator: Literal["local", "local-independent"] = "local"
-    where: str | None = None
+    where: Text | None = None
     num_epochs: Count = 2000
     batch_size: Count | None = None
     learning_rate: Positive = 0.02

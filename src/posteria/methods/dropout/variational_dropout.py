@@ -31,7 +31,7 @@ from posteria.posteriors.base import Posterior
 from posteria.posteriors.gaussian import Diagonal, GaussianPosterior
 from posteria.posteriors.masks import MaskPosterior, selected_units
 from posteria.posteriors.pruned import TINY
-from posteria.settings import Count, Optimizer, Positive, ProperShare, check_settings
+from posteria.settings import Count, Optimizer, Positive, ProperShare, Text, check_settings
 from posteria.trace import dropout, local
 
 LOG_UNIFORM = "log-uniform prior"  # how the model that is fitted differs from the one that was given
@@ -48,7 +48,7 @@ class VariationalDropout:
 
     granularity: Literal["layer", "unit", "weight"] = "layer"
     initial_alpha: ProperShare = 0.1
-    where: str | None = None
+    where: Text | None = None
     num_epochs: Count = 1000
     batch_size: Count | None = None
     learning_rate: Positive = 0.01

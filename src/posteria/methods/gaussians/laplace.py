@@ -30,7 +30,7 @@ from posteria.methods.points.tuning import fit_own, prior_precision
 from posteria.models.model import Model
 from posteria.models.target import Target
 from posteria.posteriors.linearised import LaplacePosterior
-from posteria.settings import Count, check_settings
+from posteria.settings import Count, Text, check_settings
 
 FULL_BATCH = 1000  # data up to which the default ascent takes them all at once
 BATCH_SIZE = 128  # beyond: mini-batches, whose noise finds modes that predict better than full batches' do
@@ -57,7 +57,7 @@ class Laplace:
     """
 
     structure: Structure | Literal["auto"] = "auto"
-    subset: str | tuple[str, ...] = "all"
+    subset: Text | tuple[Text, ...] = "all"
     curvature: Curvature = "ggn"
     predictive: Literal["linearised", "sampled", "probit"] = "linearised"
     map: MAP | Literal["auto"] = "auto"
