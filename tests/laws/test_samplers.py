@@ -1,13 +1,15 @@
-"""HMC, NUTS and Metropolis-Hastings are exact."""
+"""HMC, NUTS, Barker's and Metropolis-Hastings are exact."""
 
 from dataclasses import replace
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
 
 import posteria as po
+from posteria.methods.chains.barker import barker_sampler, log_acceptance
 from posteria.testing import ExactLaws, correlated_gaussian
 from posteria.testing.statistics import LEAST_P_VALUE, moments_p_value, uniform_p_value
 from posteria.testing.targets import linear_network
@@ -26,6 +28,23 @@ class TestNUTS(ExactLaws):
 class TestMetropolisHastings(ExactLaws):
     method = po.MetropolisHastings(num_draws=1000, num_warmup=2000, thinning=10, start="prior")
     cheap = po.MetropolisHastings(num_chains=2, num_draws=30, num_warmup=1000, thinning=10, start="prior")
+
+
+class TestBarker(ExactLaws):
+    method = po.Barker(num_draws=1000, num_warmup=1000, start="prior")
+    cheap = po.Barker(num_chains=2, num_draws=30, num_warmup=300, start="prior")
+
+    def test_its_acceptance_is_that_of_blackjax(self):
+        """Which is an implementation of its own."""
+        from blackjax.mcmc import barker
+
+        log_density, mean, _ = correlated_gaussian(3)
+        key, state = jax.random.key(0), barker.init(jnp.asarray(mean, jnp.float32), log_density)
+        state, info = jax.jit(barker.build_kernel(), static_argnums=2)(key, state, log_density, 0.5)
+        ours = barker_sampler().init(jnp.asarray(mean, jnp.float32), log_density)
+        theirs = barker_sampler().init(info.proposal.position, log_density)
+        np.testing.assert_allclose(np.exp(log_acceptance(ours, theirs)), info.acceptance_rate, rtol=1e-4)
+        assert 0.01 < info.acceptance_rate < 0.99
 
 
 SAMPLERS = {

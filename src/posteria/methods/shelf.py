@@ -11,6 +11,7 @@ SHELF = {
     "svgd": "posteria.methods.ensembles.svgd:SVGD",
     # chains
     "metropolis-hastings": "posteria.methods.chains.metropolis:MetropolisHastings",
+    "barker": "posteria.methods.chains.barker:Barker",
     "hmc": "posteria.methods.chains.hmc:HMC",
     "nuts": "posteria.methods.chains.nuts:NUTS",
     "elliptical-slice": "posteria.methods.chains.elliptical_slice:EllipticalSlice",
