@@ -205,6 +205,7 @@ class Density:
 
     data = None
     num_data = 0
+    temperature = 1.0
     caveat = ""
 
     def __init__(self, log_density: Callable[[Params], jax.Array], start: Params) -> None:

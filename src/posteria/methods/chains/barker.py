@@ -45,7 +45,7 @@ class Barker:
         adaptation = Adaptation(
             num_steps=self.num_warmup,
             target_acceptance=self.target_acceptance,
-            first_step_size=self.step_size or 0.1 * math.sqrt(getattr(target, "temperature", 1.0)),
+            first_step_size=self.step_size or 0.1 * math.sqrt(target.temperature),
             adapts_step_size=self.step_size is None,
             adapts_variances=self.step_size is None,
         )

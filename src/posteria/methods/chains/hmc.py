@@ -49,7 +49,7 @@ class HMC:
             raise SettingError("both trajectory and num_leapfrog are given", "one of them", "leave one out")
 
     def fit(self, key: jax.Array, target: Target | Density, start: Any, run: Run) -> Any:
-        root_temperature = math.sqrt(getattr(target, "temperature", 1.0))
+        root_temperature = math.sqrt(target.temperature)
         trajectory = self.trajectory or math.pi / 2 * root_temperature
         sampler = hmc_sampler(trajectory, self.num_leapfrog, self.jitter, self.max_leapfrog)
         adaptation = Adaptation(

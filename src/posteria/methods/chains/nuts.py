@@ -37,7 +37,7 @@ class NUTS:
         check_settings(self)
 
     def fit(self, key: jax.Array, target: Target | Density, start: Any, run: Run) -> Any:
-        root_temperature = math.sqrt(getattr(target, "temperature", 1.0))
+        root_temperature = math.sqrt(target.temperature)
         adaptation = Adaptation(
             num_steps=self.num_warmup,
             target_acceptance=self.target_acceptance,
