@@ -20,6 +20,7 @@ from typing import Any
 from posteria.errors import DiskError, PosteriaError, StoreError
 
 HALF = ".part"  # how the name of what is not yet whole ends
+RESTORE = "restore it, or fit again"
 FULL = (errno.ENOSPC, errno.EDQUOT)
 SWAP = 2  # of two names: Linux's RENAME_EXCHANGE and macOS's RENAME_SWAP
 CURRENT_FOLDER = -100  # AT_FDCWD
@@ -34,6 +35,21 @@ def refusing(path: Path) -> Iterator[None]:
         raise
     except OSError as error:
         raise disk_error(path, error.errno, error.strerror or str(error)) from error
+
+
+@contextlib.contextmanager
+def refuse_damage(path: Path) -> Iterator[None]:
+    """Turn what goes wrong while the content of a file or folder is read into a StoreError."""
+    try:
+        yield
+    except PosteriaError:
+        raise
+    except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError, RecursionError, MemoryError) as error:
+        raise StoreError(
+            f"{path} lacks or garbles a part ({type(error).__name__}: {error})",
+            "what Posteria wrote there",
+            RESTORE,
+        ) from error
 
 
 def disk_error(path: Path, number: int | None, reason: str) -> DiskError:

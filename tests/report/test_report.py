@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pytest
 
+from posteria import disk
 from posteria.comparison.judge import columns, verdicts
 from posteria.comparison.run import records
 from posteria.comparison.tell import results
@@ -211,7 +212,7 @@ def test_a_new_column_and_a_new_figure_need_no_change_of_the_page(tmp_path, monk
 def test_a_half_written_page_is_never_seen(tmp_path, monkeypatch):
     target = write(made_up.folder(tmp_path, finished=1))
     before = target.read_text(encoding="utf-8")
-    monkeypatch.setattr(type(target), "replace", lambda self, other: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr(disk.os, "replace", lambda half, whole: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         write(tmp_path)
     assert target.read_text(encoding="utf-8") == before

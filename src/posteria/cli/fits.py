@@ -140,6 +140,8 @@ def resume(
     attached = manifest.get("attached", {})
     if "source" not in attached:
         raise StoreError(f"{folder} was not fitted by `posteria fit`", "a folder that was", "use po.resume in Python")
+    if not store.is_verified(manifest):
+        say(store.UNVERIFIED)
     use_cores()
     preparation = preparation_of(attached, folder)
     origin = attached["source"]
@@ -172,6 +174,8 @@ def load_posterior(folder: Path, network: str | None, methods: list[str] | None)
     manifest = store.read_manifest(folder)
     preparation = preparation_of(manifest.get("attached", {}), folder)
     own_network = own_parts(manifest, preparation, network, methods)
+    if not store.is_verified(manifest):
+        say(store.UNVERIFIED)
     return saving.load(folder, network=own_network), preparation
 
 

@@ -29,9 +29,11 @@ import jax
 import numpy as np
 
 from posteria import disk
+from posteria.disk import RESTORE as RESTORE
 from posteria.disk import locked as locked
+from posteria.disk import refuse_damage as refuse_damage
 from posteria.disk import write_bytes as write_bytes
-from posteria.errors import PosteriaError, StoreError
+from posteria.errors import StoreError
 from posteria.posteriors.array_file import ArrayFile, named_dtype
 
 SCHEMA = 2
@@ -42,7 +44,6 @@ OURS = (MANIFEST, START, "arrays", "stages")  # all that a folder of ours holds,
 SUM = "sha256"  # of a JSON file, in it
 NPZ_SUM = b"sha256:"  # the comment of an npz file, followed by 64 digits
 LARGEST_DATUM = 2**31  # numbers in one row of x: more is no input, but damage
-RESTORE = "restore it, or fit again"
 NOT_AN_NPZ = (
     *(OSError, EOFError, ValueError, TypeError, KeyError, AttributeError, MemoryError, RuntimeError),
     *(zipfile.BadZipFile, zlib.error, struct.error),
@@ -59,28 +60,21 @@ def write_json(path: Path, content: dict) -> None:
     write_bytes(path, json.dumps(content | {SUM: _sum_of(content)}, indent=1).encode())
 
 
-def read_json(path: Path, is_signed: bool = False) -> dict:
-    """Refused where its content is not what its sum says, or where there is none and `is_signed` says there should be;
-    otherwise what has none, as older files, is taken as it is."""
-    content, has_sum = _read_json(path)
-    if is_signed and not has_sum:
-        raise _damaged(path)
-    return content
-
-
-def _read_json(path: Path) -> tuple[dict, bool]:
-    """The content without its sum, and whether it had one."""
+def read_json(path: Path) -> dict:
+    """Refused where its content is not what its sum says, or where the schema is one that has sums and there is none;
+    what has neither, as older files, is taken as it is."""
     try:
         content = json.loads(path.read_bytes())
         if not isinstance(content, dict):
             raise ValueError("no object")
         given = content.pop(SUM, None)
-        is_right = given is None or given == _sum_of(content)
+        has_sum = given is not None or content.get("schema", 1) != 1
+        is_right = not has_sum or given == _sum_of(content)
     except (OSError, ValueError, RecursionError) as error:
         raise StoreError(f"{path} cannot be read ({error})", "a JSON file of ours", RESTORE) from error
     if not is_right:
         raise _damaged(path)
-    return content, given is not None
+    return content
 
 
 def _sum_of(content: dict) -> str:
@@ -99,8 +93,9 @@ def write_npz(path: Path, arrays: dict[str, np.ndarray], is_compressed: bool = T
     return hashlib.sha256(content).hexdigest()
 
 
-def read_npz(path: Path, is_signed: bool = True) -> dict[str, np.ndarray]:
-    """Refused where its sum is not that of its content, or where there is none and `is_signed` says there should be."""
+def read_npz(path: Path, is_signed: bool = True, wanted: str | None = None) -> dict[str, np.ndarray]:
+    """Refused where its sum is not that of its content, or where there is none and `is_signed` says there should be;
+    or where the file is not the one of which `write_npz` returned `wanted`."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -111,6 +106,8 @@ def read_npz(path: Path, is_signed: bool = True) -> dict[str, np.ndarray]:
         raise _damaged(path)
     if has_sum and hashlib.sha256(body).hexdigest().encode() != digest:
         raise _damaged(path)
+    if wanted is not None and hashlib.sha256(content).hexdigest() != wanted:
+        raise StoreError(f"{path} is not the file that was written here: its SHA-256 is another", "that file", RESTORE)
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
@@ -129,8 +126,8 @@ def write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> str:
     return write_npz(path, raw | {"__header__": header}, is_compressed=False)
 
 
-def read_arrays(path: Path, is_signed: bool = True) -> dict[str, np.ndarray]:
-    arrays = read_npz(path, is_signed)
+def read_arrays(path: Path, is_signed: bool = True, wanted: str | None = None) -> dict[str, np.ndarray]:
+    arrays = read_npz(path, is_signed, wanted)
     with refuse_damage(path):
         header = json.loads(arrays["__header__"].tobytes())
         return {
@@ -150,21 +147,6 @@ def _damaged(path: Path) -> StoreError:
 # ---- manifests
 
 
-@contextlib.contextmanager
-def refuse_damage(path: Path) -> Iterator[None]:
-    """Turn what goes wrong while the content of a file or folder is read into a StoreError."""
-    try:
-        yield
-    except PosteriaError:
-        raise
-    except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError, RecursionError, MemoryError) as error:
-        raise StoreError(
-            f"{path} lacks or garbles a part ({type(error).__name__}: {error})",
-            "what Posteria wrote there",
-            RESTORE,
-        ) from error
-
-
 def write_manifest(folder: Path, manifest: dict) -> None:
     write_json(folder / MANIFEST, manifest)
 
@@ -173,7 +155,7 @@ def read_manifest(folder: Path) -> dict:
     """The manifest of a folder that Posteria wrote, in a schema this version reads."""
     if not (folder / MANIFEST).is_file():
         raise StoreError(f"{folder} holds no {MANIFEST}", "a folder that Posteria wrote", "check the path")
-    manifest, has_sum = _read_json(folder / MANIFEST)
+    manifest = read_json(folder / MANIFEST)
     if manifest.get("format") != "posteria":
         raise StoreError(
             f"{folder / MANIFEST} is not Posteria's", 'a manifest with "format": "posteria"', "check the path"
@@ -185,8 +167,6 @@ def read_manifest(folder: Path) -> dict:
             f"one of {list(READABLE_SCHEMAS)}",
             "load it with the version of Posteria that wrote it, or a newer one",
         )
-    if schema > 1 and not has_sum:
-        raise _damaged(folder / MANIFEST)
     return manifest
 
 

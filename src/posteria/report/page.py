@@ -6,6 +6,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from posteria import disk
 from posteria.comparison.tell import results
 from posteria.errors import StoreError
 from posteria.plots import theme
@@ -22,12 +23,11 @@ def write(folder: str | Path) -> Path:
     folder = Path(folder)
     if not (folder / results.FILE).exists():
         raise StoreError(f"{folder} has no {results.FILE}", "the folder of a comparison", "give what compare wrote")
-    page = render(results.read(folder), folder)
-    target = folder / "index.html"
-    half_written = target.with_suffix(".new")
-    half_written.write_text(page, encoding="utf-8")
-    half_written.replace(target)  # a reader never sees half a page
-    return target
+    found = results.read(folder)
+    with disk.refuse_damage(folder):
+        page = render(found, folder)
+    disk.write_bytes(folder / "index.html", page.encode())
+    return folder / "index.html"
 
 
 def render(found: dict[str, Any], folder: Path) -> str:

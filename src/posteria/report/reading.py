@@ -78,12 +78,17 @@ def problem(facts: dict[str, Any], folder: Path) -> Problem:
     for row, style in zip(ordered, styles):
         file = results.picture_path(folder, facts["name"], row["name"])
         stamp = (file.stat().st_mtime_ns, file.stat().st_size) if file.exists() else None
-        arrays = _arrays(folder, facts["name"], row["name"], stamp) if stamp else {}
+        wanted = row.get("picture")  # its sum; None where there is none yet, missing where results are of before sums
+        arrays: Mapping[str, np.ndarray] = {}
+        if wanted or (stamp and "picture" not in row):
+            arrays = _arrays(folder, facts["name"], row["name"], wanted, stamp)
         rows.append(Row(row, arrays, style, json.dumps([str(file), stamp, row["label"], style])))
     return Problem(facts, tuple(rows))
 
 
 @lru_cache(maxsize=256)
-def _arrays(folder: Path, name: str, row: str, stamp: tuple[int, int]) -> Mapping[str, np.ndarray]:
+def _arrays(
+    folder: Path, name: str, row: str, wanted: str | None, stamp: tuple[int, int] | None
+) -> Mapping[str, np.ndarray]:
     """The row's arrays; `stamp` is part of the question, so that a file written anew is read anew."""
-    return results.read_picture(folder, name, row) or {}
+    return results.read_picture(folder, name, row, wanted) or {}

@@ -4,10 +4,11 @@ results.json, results.csv, results.tex    all rows, as they are told
 rows/<problem>/<row>-<seed>.json, .npz    records
 runs/<problem>/<row>-<seed>/              posteriors
 pictures/<problem>/<row>.npz              arrays behind pictures, of the first seed
+
+A record has the SHA-256 of its own content and of the files that go with it, and results.json that of the pictures.
 """
 
 import hashlib
-import io
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -51,6 +52,7 @@ class Record:
     settings: dict | None = None  # of the method as it was fitted: to the budget, tuned
     minutes: float | None = None  # that a reference had, where time ran out
     identity: str = ""
+    sums: dict[str, str] = field(default_factory=dict)  # SHA-256 of its "arrays" and its "picture"
     arrays: dict[str, np.ndarray] = field(default_factory=dict)  # beside it, as .npz
 
 
@@ -80,15 +82,29 @@ def identity_of(problem: Problem, fold: Fold, entry: Entry, budget: float | None
 def read(out: Path | None, problem: Problem, fold: Fold, entry: Entry, identity: str) -> Record | None:
     if out is None or not (path := _row_path(out, problem, fold, entry, ".json")).is_file():
         return None
+    try:
+        return _read(path, identity)
+    except StoreError as error:
+        fix = f"restore it, or remove {path}: what it says is then found anew"
+        raise StoreError(error.got, error.wanted, fix if error.fix == store.RESTORE else error.fix) from error
+
+
+def _read(path: Path, identity: str) -> Record:
     content = store.read_json(path)
-    if content["identity"] != identity:
-        raise StoreError(
-            f"{path} is of other data or other settings",
-            "the comparison that the folder began with",
-            'choose another folder, or if_exists="replace" (--replace)',
-        )
-    content["scores"] = {key: np.inf if value == "inf" else value for key, value in content["scores"].items()}
-    return Record(**content, arrays=store.read_arrays(_row_path(out, problem, fold, entry, ".npz")))
+    is_signed = content.pop("schema", 1) > 1
+    with store.refuse_damage(path):
+        if content["identity"] != identity:
+            raise StoreError(
+                f"{path} is of other data or other settings",
+                "the comparison that the folder began with",
+                'choose another folder, or if_exists="replace" (--replace)',
+            )
+        if content.pop("row", _place(path)) != _place(path):
+            raise StoreError(f"{path} is the record of another row", "its own", store.RESTORE)
+        content["scores"] = {key: np.inf if value == "inf" else value for key, value in content["scores"].items()}
+        record = Record(**content)
+        record.arrays = store.read_arrays(path.with_suffix(".npz"), is_signed, record.sums.get("arrays"))
+    return record
 
 
 def write(out: Path | None, problem: Problem, fold: Fold, entry: Entry, record: Record, picture: dict) -> None:
@@ -96,32 +112,35 @@ def write(out: Path | None, problem: Problem, fold: Fold, entry: Entry, record: 
     if out is None:
         return
     if picture:
-        write_picture(out, problem.name, entry.name, picture)
-    store.write_arrays(_row_path(out, problem, fold, entry, ".npz"), record.arrays)
+        record.sums["picture"] = write_picture(out, problem.name, entry.name, picture)
+    record.sums["arrays"] = store.write_arrays(_row_path(out, problem, fold, entry, ".npz"), record.arrays)
+    path = _row_path(out, problem, fold, entry, ".json")
     content = {name: value for name, value in vars(record).items() if name != "arrays"}
     content["scores"] = {
         key: "inf" if isinstance(value, float) and np.isinf(value) else value for key, value in record.scores.items()
     }
-    store.write_json(_row_path(out, problem, fold, entry, ".json"), content)
+    store.write_json(path, content | {"schema": store.SCHEMA, "row": _place(path)})
+
+
+def _place(path: Path) -> str:
+    return f"{path.parent.name}/{path.stem}"
 
 
 def _row_path(out: Path, problem: Problem, fold: Fold, entry: Entry, suffix: str) -> Path:
     return out / "rows" / problem.name / f"{entry.name}-{fold.seed}{suffix}"
 
 
-def write_picture(folder: Path, problem: str, row: str, arrays: dict[str, np.ndarray]) -> None:
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
-    store.write_bytes(picture_path(folder, problem, row), buffer.getvalue())
+def write_picture(folder: Path, problem: str, row: str, arrays: dict[str, np.ndarray]) -> str:
+    """Returns the SHA-256 of the file."""
+    return store.write_npz(picture_path(folder, problem, row), arrays)
 
 
-def read_picture(folder: str | Path, problem: str, row: str) -> dict[str, np.ndarray] | None:
-    """The arrays behind a row's pictures; None where there are none."""
+def read_picture(folder: str | Path, problem: str, row: str, wanted: str | None = None) -> dict[str, np.ndarray] | None:
+    """The arrays behind a row's pictures; None where there are none. `wanted` is what `write_picture` returned."""
     path = picture_path(Path(folder), problem, row)
-    if not path.is_file():
+    if wanted is None and not path.is_file():
         return None
-    with np.load(path, allow_pickle=False) as file:
-        return {name: file[name] for name in file.files}
+    return store.read_npz(path, wanted is not None, wanted)
 
 
 def picture_path(folder: Path, problem: str, row: str) -> Path:

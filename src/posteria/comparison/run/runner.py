@@ -78,7 +78,7 @@ def run(ledger: Ledger, grade: Grade, on_change: Callable[[], None]) -> None:
 
 
 def _run(ledger: Ledger, grade: Grade, on_change: Callable[[], None]) -> None:
-    ledger.created = _prepare_folder(ledger.settings)
+    _prepare_folder(ledger, on_change)
     _recall(ledger)
     for problem, entries in ledger.problems:
         methods = [entry for entry in entries if entry.role != "reference"]
@@ -157,7 +157,8 @@ def _check_folder(settings: Settings, names: list[str]) -> None:
     if not is_old and is_used:
         raise StoreError(f"{settings.out} is not empty", "a new folder, or one of a comparison", "choose another --out")
     if is_old and settings.if_exists == "resume":
-        held = [problem["name"] for problem in store.read_json(settings.out / records.RESULTS)["problems"]]
+        with store.refuse_damage(settings.out / records.RESULTS):
+            held = [problem["name"] for problem in store.read_json(settings.out / records.RESULTS)["problems"]]
         if held != names:
             raise StoreError(
                 f"{settings.out} holds a comparison on {', '.join(held)}",
@@ -166,13 +167,16 @@ def _check_folder(settings: Settings, names: list[str]) -> None:
             )
 
 
-def _prepare_folder(settings: Settings) -> str:
-    """Ready to be written; when the comparison in it began."""
-    now = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+def _prepare_folder(ledger: Ledger, on_change: Callable[[], None]) -> None:
+    """Ready to be written; the ledger learns when the comparison in it began."""
+    settings = ledger.settings
+    ledger.created = time.strftime("%Y-%m-%dT%H:%M:%S%z")
     if settings.out is None or not (settings.out / records.RESULTS).is_file():
-        return now
-    if settings.if_exists == "replace":
-        for name in records.PARTS:
-            shutil.rmtree(settings.out / name, ignore_errors=True)
-        return now
-    return store.read_json(settings.out / records.RESULTS)["created"]
+        return
+    if settings.if_exists == "resume":
+        ledger.created = store.read_json(settings.out / records.RESULTS)["created"]
+        return
+    shutil.rmtree(settings.out / "rows", ignore_errors=True)
+    on_change()  # from here on the results are the new ones, which need none of the rest
+    for name in records.PARTS:
+        shutil.rmtree(settings.out / name, ignore_errors=True)

@@ -1,7 +1,7 @@
 """results.json: what a comparison found, in one file that reports, tables and people read.
 
-    {"posteria": "0.1.0", "status": "running" | "complete", "command": "posteria compare ...", "created": ISO time,
-     "versions": {"jax": ..., ...},
+    {"schema": 2, "posteria": "0.1.0", "status": "running" | "complete", "command": "posteria compare ...",
+     "created": ISO time, "versions": {"jax": ..., ...},
      "problems": [{                                       one for a data set; the tour has three
        "name": "boston", "title": "...",
        "data": {"name", "rows", "train_rows", "test_rows", "columns", "categorical", "kind": "regression" | "classes",
@@ -17,11 +17,13 @@
                  "scores": {key: {"value": mean over seeds | null, "se": standard error | null, "by_seed": [...],
                                   "text": shown in place of the number, e.g. "not judged"}},
                  "versus_best": {key: {"difference": to the best row (positive: worse), "se", "indistinguishable"}},
-                 "runs": ["runs/boston/map-0", ...]}],    folders, relative to results.json, that `po.load` reads
+                 "runs": ["runs/boston/map-0", ...],      folders, relative to results.json, that `po.load` reads
+                 "picture": SHA-256 of its file below | null}],
        "reference": {"name", "status", "converged", "rhat_share", "rhat_worst", "weights_rhat_share",
                      "ceiling": {key: chain against the other chains}, "verdict", "by_seed": [...]} | null,
        "answers": {"best": {"row", "text"}, "closest": {"row" | null, "text"}},
-       "next": {"fit": "posteria fit ...", "predict": "posteria predict ..."} | {}}]}
+       "next": {"fit": "posteria fit ...", "predict": "posteria predict ..."} | {}}],
+     "sha256": of all this, without white space and with sorted names}
 
 The "reason" of a row that is done tells what went wrong on the way: settings that tuning tried, and that failed.
 
@@ -57,7 +59,18 @@ from posteria.errors import StoreError
 from posteria.posteriors import store
 from posteria.posteriors.saving import versions
 
-__all__ = ["FILE", "LEVELS", "picture_path", "read", "read_picture", "recommended", "results_of", "write", "write_all"]
+__all__ = [
+    "FILE",
+    "LEVELS",
+    "is_verified",
+    "picture_path",
+    "read",
+    "read_picture",
+    "recommended",
+    "results_of",
+    "write",
+    "write_all",
+]
 
 FILE = RESULTS
 
@@ -69,6 +82,10 @@ def read(folder: str | Path) -> dict:
     if not isinstance(found.get("problems"), list):
         raise StoreError(f"{path} tells of no comparison", "what `posteria compare` wrote", "compare again")
     return found
+
+
+def is_verified(found: dict) -> bool:
+    return found.get("schema", 1) != 1
 
 
 def write(folder: Path, found: dict) -> None:
@@ -86,6 +103,7 @@ def write_all(folder: Path, found: dict) -> None:
 def results_of(ledger: Ledger) -> dict:
     """Everything as results.json has it."""
     return {
+        "schema": store.SCHEMA,
         "posteria": __version__,
         "status": "complete" if ledger.is_complete else "running",
         "command": ledger.settings.command,
@@ -143,6 +161,7 @@ def _row(ledger: Ledger, problem: Problem, entry: Entry, numbers: dict[str, Any]
             for fold, record in zip(problem.folds, records)
             if is_kept and record and record.status != "failed"
         ],
+        "picture": next((record.sums["picture"] for record in records if record and "picture" in record.sums), None),
     }
 
 
