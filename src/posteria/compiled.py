@@ -25,6 +25,7 @@ RECENT_BYTES = 48 * 2**20  # of it for ready networks that nobody holds any more
 CALL_BYTES = 5 * 2**19  # of one compiled call on CPU, measured: XLA does not tell (1.8 MB for an addition, 6 for much)
 ENTRY_BYTES = 2**16  # of what is made on the way
 MANY_OWNERS = 3  # from so many on, those that were dropped are looked for when there is a new one
+MANY_DROPPED = 16  # after so many, JAX's traces are cleared: what lives on is compiled again, once
 SLOT = "_posteria_compiled"
 
 Arguments = ParamSpec("Arguments")
@@ -36,6 +37,7 @@ def kept(fn: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
 
     @wraps(fn)
     def remembered(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        global _is_tidy
         key = (fn, args, tuple(sorted(kwargs.items())))
         with _lock:
             entries = _slot_of((*args, *kwargs.values())).entries
@@ -46,6 +48,7 @@ def kept(fn: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
         with _lock:
             entries[key] = _Entry(value, next(_clock))
             _make_room()
+            _is_tidy = False
         return value
 
     return remembered
@@ -53,6 +56,7 @@ def kept(fn: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
 
 def clear() -> None:
     """Let go of all compiled code, Posteria's and JAX's own; what is used again is compiled again."""
+    global _is_tidy
     import jax
 
     with _lock:
@@ -62,7 +66,8 @@ def clear() -> None:
             shared.clear()
     jax.clear_caches()
     gc.collect()
-    _give_back()
+    _is_tidy = False
+    give_back()
 
 
 class Shared:
@@ -151,6 +156,8 @@ _slots: "weakref.WeakSet[_Slot]" = weakref.WeakSet()
 _shared: "weakref.WeakSet[Shared]" = weakref.WeakSet()
 _users_slots: "weakref.WeakSet[_Slot]" = weakref.WeakSet()  # those of users' objects
 _of_nothing = _Slot()
+_is_tidy = True  # nothing was made since memory was given back
+_num_dropped = 0  # users' objects, since JAX's own traces were cleared
 
 
 def _slot_of(args: tuple) -> _Slot:
@@ -191,9 +198,25 @@ def _attached(owner: Any, is_users: bool) -> _Slot | None:
         attributes[SLOT] = _Slot()
         if is_users:
             if len(_users_slots) >= MANY_OWNERS:
-                gc.collect()  # a dropped network is in a cycle with its code, and Python cannot tell how much that is
+                _forget_dropped()
             _users_slots.add(attributes[SLOT])
     return attributes[SLOT]
+
+
+def _forget_dropped() -> None:
+    """A dropped network is in a cycle with its code, and Python cannot tell how much that is; and JAX keeps a trace of
+    every shape that it has seen."""
+    global _is_tidy, _num_dropped
+    import jax
+
+    before = len(_users_slots)
+    gc.collect()
+    _is_tidy = False
+    _num_dropped += before - len(_users_slots)
+    if _num_dropped >= MANY_DROPPED and not isinstance(jax.numpy.zeros(()), jax.core.Tracer):  # not while tracing
+        _num_dropped = 0
+        jax.clear_caches()
+    give_back()
 
 
 def _bytes(value: Any, seen: set[int] | None = None) -> int:
@@ -225,7 +248,10 @@ def _own_bytes(value: Any) -> int:
     return CALL_BYTES * value._cache_size() if hasattr(value, "_cache_size") else ENTRY_BYTES
 
 
-def _give_back() -> None:
-    """Freed memory to the system, where the C library would keep it."""
-    with contextlib.suppress(OSError, AttributeError):  # another C library
-        ctypes.CDLL(None).malloc_trim(0)
+def give_back() -> None:
+    """Freed memory to the system, where the C library would keep it: compiling leaves much behind."""
+    global _is_tidy
+    if not _is_tidy:
+        with contextlib.suppress(OSError, AttributeError):  # another C library
+            ctypes.CDLL(None).malloc_trim(0)
+    _is_tidy = True

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from posteria import tree
+from posteria.compiled import give_back
 from posteria.engine.loop import Run
 from posteria.errors import DiskError, SettingError, StoreError
 from posteria.methods import registry
@@ -175,6 +176,7 @@ def _fit_and_record(method: Any, key: jax.Array, target: Target | Density, start
         posterior = method.fit(key, target, start, run)
     finally:
         run.progress.close()
+        give_back()
     if not isinstance(posterior, Posterior | Draws):
         raise SettingError(
             f"{type(method).__name__}.fit returned {type(posterior).__name__}",
