@@ -98,13 +98,17 @@ def contents(part: Any) -> Hashable:
 
     An object that is hashed by identity would be taken for the same after its attributes have changed.
     """
-    if type(part).__hash__ is not object.__hash__:
+    if _hash_of(part) is not object.__hash__:
         try:
             hash(part)
             return part
         except TypeError:  # a frozen dataclass that holds an array
             pass
     return _frozen(part, ())
+
+
+def _hash_of(value: object) -> Any:
+    return type(value).__hash__
 
 
 def _frozen(value: Any, above: tuple[int, ...]) -> Hashable:
@@ -117,7 +121,7 @@ def _frozen(value: Any, above: tuple[int, ...]) -> Hashable:
         return (type(value), *(_frozen(part, above) for part in value))
     if isinstance(value, dict):
         return (dict, *((key, _frozen(part, above)) for key, part in value.items()))
-    if not isinstance(value, type | FunctionType) and type(value).__hash__ in (None, object.__hash__):
+    if not isinstance(value, type | FunctionType) and _hash_of(value) in (None, object.__hash__):
         attributes = vars(value) if hasattr(value, "__dict__") else {}
         own = {name: part for name, part in attributes.items() if name != SLOT}
         return (type(value), None if own else id(value), _frozen(own, above))
@@ -143,10 +147,10 @@ class _Slot:
         self.entries: dict[Hashable, _Entry] = {}
         _slots.add(self)
 
-    def __deepcopy__(self, memo: dict) -> "_Slot":
+    def __deepcopy__(self, memo: dict[int, Any]) -> "_Slot":
         return _Slot()
 
-    def __reduce__(self) -> tuple:
+    def __reduce__(self) -> tuple[type["_Slot"], tuple[()]]:
         return _Slot, ()
 
 
@@ -160,7 +164,7 @@ _is_tidy = True  # nothing was made since memory was given back
 _num_dropped = 0  # users' objects, since JAX's own traces were cleared
 
 
-def _slot_of(args: tuple) -> _Slot:
+def _slot_of(args: tuple[Any, ...]) -> _Slot:
     """Of the user's object that a call is made for; else of a closure or object that was made for one; else of none."""
     for look in (_users, _derived):
         for owner in _walk(args, look):
@@ -185,7 +189,7 @@ def _users(value: Any) -> Any:
 def _derived(value: Any) -> Any:
     if isinstance(value, FunctionType):
         return value if "<locals>" in value.__qualname__ else None  # a module's own function stands for nobody
-    is_plain = isinstance(value, type) or type(value).__hash__ is not object.__hash__
+    is_plain = isinstance(value, type) or _hash_of(value) is not object.__hash__
     return None if is_plain else value
 
 

@@ -13,15 +13,19 @@ import numpy as np
 
 from posteria import tree
 from posteria.compiled import give_back
+from posteria.data.arrays import Data
 from posteria.engine.loop import Run
 from posteria.errors import DiskError, SettingError, StoreError
 from posteria.methods import registry
+from posteria.models.likelihoods import Likelihood
 from posteria.models.model import Model
+from posteria.models.priors import Prior
 from posteria.models.target import Density, Target
 from posteria.posteriors import saving, store
 from posteria.posteriors.base import Posterior
 from posteria.posteriors.draws import Draws
 from posteria.random import as_key, key_from_json, key_to_json
+from posteria.tree import Json
 
 IF_EXISTS = ("error", "resume", "replace")
 START_STREAM = 7  # folded into the key for starts drawn from a posterior
@@ -29,7 +33,7 @@ START_STREAM = 7  # folded into the key for starts drawn from a posterior
 
 def fit(
     model: Model,
-    data: Any,
+    data: Data,
     method: Any = "hmc",
     *,
     key: int | jax.Array = 0,
@@ -38,7 +42,7 @@ def fit(
     if_exists: str = "error",
     max_seconds: float | None = None,
     progress: bool = True,
-    attach: dict | None = None,
+    attach: Json | None = None,
 ) -> Posterior:
     """The posterior of `model` given `data = (x, y)` (None: the prior), by `method`: an object or a name.
 
@@ -75,11 +79,11 @@ def fit(
 
 def resume(
     path: str | Path,
-    data: Any,
+    data: Data,
     *,
     network: Any = None,
-    likelihood: Any = None,
-    prior: Any = None,
+    likelihood: Likelihood | None = None,
+    prior: Prior | None = None,
     method: Any = None,
     max_seconds: float | None = None,
     progress: bool = True,
@@ -125,7 +129,7 @@ def sample(
 
 def _run(
     folder: Path | None,
-    manifest: dict,
+    manifest: Json,
     target: Target,
     method: Any,
     key: jax.Array,
@@ -212,7 +216,7 @@ def _resume(folder: Path, target: Target, method: Any, max_seconds: float | None
 
 
 def _continue(
-    folder: Path, stored: dict, target: Target, method: Any, max_seconds: float | None, progress: bool
+    folder: Path, stored: Json, target: Target, method: Any, max_seconds: float | None, progress: bool
 ) -> Posterior:
     start = None
     with store.refuse_damage(folder):
@@ -246,7 +250,7 @@ def _written_start(method: Any, start: Any, target: Target, key: jax.Array) -> t
     return method, target.as_starts(start, num)
 
 
-def _manifest(target: Target, method: Any, key: jax.Array) -> dict:
+def _manifest(target: Target, method: Any, key: jax.Array) -> Json:
     return {
         "format": "posteria",
         "schema": store.SCHEMA,
@@ -264,7 +268,7 @@ def _manifest(target: Target, method: Any, key: jax.Array) -> dict:
     }
 
 
-def _record_layout(folder: Path | None, manifest: dict, layout: str) -> None:
+def _record_layout(folder: Path | None, manifest: Json, layout: str) -> None:
     if folder is not None:
         manifest["run"]["layout"] = layout
         store.write_manifest(folder, manifest)
@@ -307,7 +311,7 @@ def _fixed_params(target: Target) -> tree.Params:
     return tree.unraveller(target.structs)(flat)
 
 
-def _check_same_run(stored: dict, manifest: dict) -> None:
+def _check_same_run(stored: Json, manifest: Json) -> None:
     """Refuse to continue a run with other data, another model or another method than it began with."""
     if "run" not in stored:
         raise StoreError("the folder holds a saved posterior", "the folder of a fit", "choose another folder")

@@ -117,7 +117,7 @@ def check_settings(owner: Any) -> None:
             object.__setattr__(owner, field.name, kept)  # frozen, and still being made
 
 
-def check_arguments(function: Callable, **values: Any) -> tuple:
+def check_arguments(function: Callable[..., Any], **values: Any) -> tuple[Any, ...]:
     """Likewise the values of a function's arguments, as their types keep them, in the order in which they come."""
     kinds, parameters = get_type_hints(function, include_extras=True), inspect.signature(function).parameters
     return tuple(

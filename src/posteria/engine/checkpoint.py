@@ -17,6 +17,7 @@ import numpy as np
 from posteria.errors import StoreError
 from posteria.posteriors.array_file import METADATA, ArrayFile
 from posteria.posteriors.store import digests, read_arrays, refuse_damage, write_arrays
+from posteria.tree import Json, Tree
 
 STATE = "state.npz"
 CHECKPOINT_SECONDS = 2.0  # at least, between checkpoints
@@ -27,14 +28,14 @@ class Rows:
     """Stretches of rows (chain, row, ...) of one tree structure, gathered in memory."""
 
     def __init__(self) -> None:
-        self._stretches: list[Any] = []
+        self._stretches: list[Tree] = []
         self.count = 0
 
-    def append(self, stretch: Any, count: int) -> None:
+    def append(self, stretch: Tree, count: int) -> None:
         self._stretches.append(stretch)
         self.count += count
 
-    def joined(self) -> Any:
+    def joined(self) -> Tree:
         """All rows as one tree; None when there are none."""
         if not self._stretches:
             return None
@@ -42,7 +43,7 @@ class Rows:
             self._stretches = [jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=1), *self._stretches)]
         return self._stretches[0]
 
-    def between(self, first: int, end: int) -> Any:
+    def between(self, first: int, end: int) -> Tree:
         return jax.tree.map(lambda leaf: leaf[:, first:end], self.joined())
 
 
@@ -57,7 +58,7 @@ class Checkpoint:
     ) -> None:
         self._folder: Any = None if folder is None else folder.joinpath("stages", *stage)
         self._files: list[ArrayFile] = []
-        self._about: dict[str, Any] = {"run": identity, "stage": list(stage), "before": dict(before)}
+        self._about: Json = {"run": identity, "stage": list(stage), "before": dict(before)}
         self._is_signed = identity is not None
         self._saved: tuple[int, list[Any]] = (0, [])  # rows, and the sums of them in each file; replaced as one
         self._began = self._written_at = time.monotonic()
@@ -71,7 +72,7 @@ class Checkpoint:
     def is_due(self) -> bool:
         return self._folder is not None and time.monotonic() - self._written_at > self._interval
 
-    def write(self, state: Any, count: int, kept: Rows, infos: Rows, num_rows: int, is_finished: bool) -> None:
+    def write(self, state: Tree, count: int, kept: Rows, infos: Rows, num_rows: int, is_finished: bool) -> None:
         """The state after `count` rows of `num_rows`, and those rows."""
         if self._folder is None or count == 0:
             return
@@ -99,12 +100,12 @@ class Checkpoint:
         self._written_at = time.monotonic()
         self._interval = max(CHECKPOINT_SECONDS, (self._written_at - began) / CHECKPOINT_SHARE)
 
-    def read(self, state_like: Any, kept_like: Any, info_like: Any) -> tuple[Any, Rows, Rows, bool]:
+    def read(self, state_like: Tree, kept_like: Tree, info_like: Tree) -> tuple[Tree, Rows, Rows, bool]:
         """State, kept rows, infos, and whether the stage had finished; the arguments give the trees' structures."""
         with refuse_damage(self._folder):
             return self._read(state_like, kept_like, info_like)
 
-    def _read(self, state_like: Any, kept_like: Any, info_like: Any) -> tuple[Any, Rows, Rows, bool]:
+    def _read(self, state_like: Tree, kept_like: Tree, info_like: Tree) -> tuple[Tree, Rows, Rows, bool]:
         arrays = read_arrays(self._folder / STATE, self._is_signed)
         about = json.loads(arrays["about"].tobytes()) if "about" in arrays else {}
         if self._is_signed:
@@ -127,7 +128,7 @@ class Checkpoint:
         self.sum = self._sum_of({name: arrays[name] for name in arrays if name.startswith("state")})
         return state, kept, infos, bool(is_finished)
 
-    def _check_place(self, about: dict) -> None:
+    def _check_place(self, about: Json) -> None:
         """Refuse a checkpoint of another run or stage, or one that followed from other stages than those here."""
         for name in ("run", "stage"):
             if about[name] != self._about[name]:
@@ -160,7 +161,7 @@ class Checkpoint:
             total.update(f"{name}{leaf.shape}{leaf.dtype.name}".encode() + leaf.tobytes())
         return total.hexdigest()
 
-    def _tree(self, kind: str, like: Any, arrays: dict[str, np.ndarray]) -> Any:
+    def _tree(self, kind: str, like: Tree, arrays: dict[str, np.ndarray]) -> Tree:
         treedef = jax.tree.structure(like)
         names = [name for name in arrays if name.startswith(kind)]
         if len(names) != treedef.num_leaves:

@@ -11,14 +11,20 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache, partial
-from typing import Any
+from typing import TypeVar
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from posteria import tree
 from posteria.compiled import kept
+from posteria.data.arrays import Data
+from posteria.tree import Tree
+
+OfChain = Callable[..., Tree]  # (chain, *shared) -> what a layout maps it to
+F = TypeVar("F", bound=OfChain)
 
 
 def choose(num_chains: int, recorded: str | None = None) -> "Threads | Devices | Vectorised":
@@ -40,7 +46,7 @@ def use_cores() -> None:
         jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))
 
 
-def on_host(fn: Callable) -> Callable:
+def on_host(fn: F) -> F:
     """Mark a function that makes its compiled calls itself, and is not to be compiled; only threads can run one."""
     fn.runs_on_host = True  # type: ignore[attr-defined]
     return fn
@@ -51,23 +57,23 @@ class Threads:
 
     name = "threads"
 
-    def split(self, stacked: Any) -> list:
+    def split(self, stacked: Tree) -> list[Tree]:
         stacked = jax.tree.map(_on_host, stacked)  # a slice of NumPy's is a view, one of JAX's is compiled
         return [tree.index(stacked, i) for i in range(tree.length(stacked))]
 
-    def join(self, chains: list) -> Any:
+    def join(self, chains: list[Tree]) -> Tree:
         return jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *chains)
 
-    def share(self, data: Any) -> Any:
+    def share(self, data: Data) -> Data:
         return data
 
-    def unzip(self, results: list) -> tuple:
+    def unzip(self, results: list[Tree]) -> tuple[list[Tree], ...]:
         return tuple(list(part) for part in zip(*results))
 
-    def compile(self, fn: Callable, chains: list, *shared: Any) -> None:
+    def compile(self, fn: OfChain, chains: list[Tree], *shared: Tree) -> None:
         self.apply(fn, chains[:1], *shared)
 
-    def apply(self, fn: Callable, chains: list, *shared: Any) -> list:
+    def apply(self, fn: OfChain, chains: list[Tree], *shared: Tree) -> list[Tree]:
         compiled = fn if hasattr(fn, "runs_on_host") else _jit(fn)
         if len(chains) == 1:
             return [jax.block_until_ready(compiled(chains[0], *shared))]
@@ -81,22 +87,22 @@ class Devices:
         self.name = f"devices:{num_devices}"
         self._mesh = Mesh(np.array(jax.devices()[:num_devices]), ("chains",))
 
-    def split(self, stacked: Any) -> Any:
+    def split(self, stacked: Tree) -> Tree:
         return jax.device_put(stacked, NamedSharding(self._mesh, PartitionSpec("chains")))
 
-    def join(self, chains: Any) -> Any:
+    def join(self, chains: Tree) -> Tree:
         return jax.tree.map(np.asarray, chains)
 
-    def share(self, data: Any) -> Any:
+    def share(self, data: Data) -> Data:
         return jax.device_put(data, NamedSharding(self._mesh, PartitionSpec()))
 
-    def unzip(self, results: tuple) -> tuple:
+    def unzip(self, results: tuple[Tree, ...]) -> tuple[Tree, ...]:
         return results
 
-    def compile(self, fn: Callable, chains: Any, *shared: Any) -> None:
+    def compile(self, fn: OfChain, chains: Tree, *shared: Tree) -> None:
         self.apply(fn, chains, *shared)
 
-    def apply(self, fn: Callable, chains: Any, *shared: Any) -> Any:
+    def apply(self, fn: OfChain, chains: Tree, *shared: Tree) -> Tree:
         return jax.block_until_ready(_jit_sharded(fn, self._mesh, len(shared))(chains, *shared))
 
 
@@ -105,30 +111,30 @@ class Vectorised:
 
     name = "vmap"
 
-    def split(self, stacked: Any) -> Any:
+    def split(self, stacked: Tree) -> Tree:
         num_devices = max(n for n in range(1, len(jax.devices()) + 1) if tree.length(stacked) % n == 0)
         mesh = Mesh(np.array(jax.devices()[:num_devices]), ("chains",))
         return jax.device_put(stacked, NamedSharding(mesh, PartitionSpec("chains")))
 
-    def join(self, chains: Any) -> Any:
+    def join(self, chains: Tree) -> Tree:
         return jax.tree.map(np.asarray, chains)
 
-    def share(self, data: Any) -> Any:
+    def share(self, data: Data) -> Data:
         return data
 
-    def unzip(self, results: tuple) -> tuple:
+    def unzip(self, results: tuple[Tree, ...]) -> tuple[Tree, ...]:
         return results
 
-    def compile(self, fn: Callable, chains: Any, *shared: Any) -> None:
+    def compile(self, fn: OfChain, chains: Tree, *shared: Tree) -> None:
         self.apply(fn, chains, *shared)
 
-    def apply(self, fn: Callable, chains: Any, *shared: Any) -> Any:
+    def apply(self, fn: OfChain, chains: Tree, *shared: Tree) -> Tree:
         return jax.block_until_ready(_jit_vmapped(fn, len(shared))(chains, *shared))
 
 
-def _on_host(leaf: Any) -> Any:
+def _on_host(leaf: jax.Array) -> np.ndarray | jax.Array:
     """As NumPy's array, but for typed keys, which NumPy has not."""
-    return leaf if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key) else np.asarray(leaf)
+    return leaf if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else np.asarray(leaf)
 
 
 @cache
@@ -137,22 +143,22 @@ def _pool() -> ThreadPoolExecutor:
 
 
 @kept
-def _jit(fn: Callable) -> Callable:
+def _jit(fn: OfChain) -> OfChain:
     return jax.jit(fn)
 
 
 @kept
-def _jit_vmapped(fn: Callable, num_shared: int) -> Callable:
+def _jit_vmapped(fn: OfChain, num_shared: int) -> OfChain:
     return jax.jit(jax.vmap(fn, in_axes=(0, *[None] * num_shared)))
 
 
 @kept
-def _jit_sharded(fn: Callable, mesh: Mesh, num_shared: int) -> Callable:
+def _jit_sharded(fn: OfChain, mesh: Mesh, num_shared: int) -> OfChain:
     specs = (PartitionSpec("chains"), *[PartitionSpec()] * num_shared)
 
     @jax.jit
     @partial(jax.shard_map, mesh=mesh, in_specs=specs, out_specs=PartitionSpec("chains"), check_vma=False)
-    def mapped(chains: Any, *shared: Any) -> Any:
+    def mapped(chains: Tree, *shared: Tree) -> Tree:
         return jax.lax.map(lambda chain: fn(chain, *shared), chains)
 
     return mapped

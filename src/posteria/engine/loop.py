@@ -15,19 +15,26 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from posteria import tree
 from posteria.compiled import kept
+from posteria.data.arrays import Data
 from posteria.engine import layout as layouts
 from posteria.engine.checkpoint import Checkpoint, Rows
 from posteria.engine.progress import Progress
 from posteria.errors import DensityError, SettingError
 from posteria.settings import LARGEST_INT
 from posteria.trace import linear
+from posteria.tree import Tree
 
 CHUNK_SECONDS = 0.5  # aimed at; progress is shown as often
 CHUNK_BYTES = 64 * 2**20  # of rows that a chain may hold on the device before they are fetched
 MAX_CHUNK = 2000  # rows
+
+
+Chain = tuple[jax.Array, Tree]  # key data and state
+Keep = Callable[[Tree], Tree]  # of a state, what is kept
 
 
 class Kernel(NamedTuple):
@@ -37,16 +44,16 @@ class Kernel(NamedTuple):
     rows, info's floats are averaged and its counts summed.
     """
 
-    init: Callable[[jax.Array, Any, Any], Any]  # (key, start, data) -> state
-    step: Callable[[jax.Array, Any, Any], tuple[Any, Any]]  # (key, state, data) -> (state, info)
+    init: Callable[[jax.Array, Tree, Data], Tree]  # (key, start, data) -> state
+    step: Callable[[jax.Array, Tree, Data], tuple[Tree, Tree]]  # (key, state, data) -> (state, info)
 
 
 class Trace(NamedTuple):
     """What a loop leaves behind: NumPy arrays with a leading chain axis."""
 
-    state: Any  # at the end
-    kept: Any  # (chain, row, ...)
-    info: Any  # (chain, row, ...)
+    state: Tree  # at the end
+    kept: Tree  # (chain, row, ...)
+    info: Tree  # (chain, row, ...)
     num_rows: int
 
 
@@ -94,13 +101,13 @@ class Run:
         self,
         kernel: Kernel,
         key: jax.Array,
-        starts: Any,
-        data: Any,
+        starts: Tree,
+        data: Data,
         *,
         num_steps: int,
         thinning: int = 1,
-        keep: Callable[[Any], Any] = lambda state: None,
-        is_over: Callable[[Any], bool] = lambda last_info: False,
+        keep: Keep = lambda state: None,
+        is_over: Callable[[Tree], bool] = lambda last_info: False,
         final_when_late: bool = False,
     ) -> Trace:
         """Run `num_steps` of `kernel` in every chain, keeping `keep(state)` after each `thinning` steps.
@@ -189,7 +196,7 @@ class Run:
         if final_when_late and count < num_rows:
             self.note(f"max_seconds cut {self._name()} short, after {count} of {num_rows} steps")
 
-    def _check_finite(self, info: Any, rows: Any, first: int, thinning: int) -> None:
+    def _check_finite(self, info: Tree, rows: Tree, first: int, thinning: int) -> None:
         wanted = "a finite density at every step"
         fix = "take a smaller step or learning rate, standardise x and y, or use a wider likelihood"
         log_density = np.asarray(info.log_density)
@@ -201,11 +208,11 @@ class Run:
             # the density was still finite where the last step began
             raise DensityError(f"weights became infinite in {self._name()}, after step {first * thinning}", wanted, fix)
 
-    def _count_gradients(self, info: Any) -> None:
+    def _count_gradients(self, info: Tree) -> None:
         if info is not None:
             self._root.num_gradients += int(np.sum(info.num_gradients))
 
-    def _show(self, info: Any, done: int, total: int, rate: float) -> None:
+    def _show(self, info: Tree, done: int, total: int, rate: float) -> None:
         status = f"{rate:,.1f}/s  log density {np.mean(info.log_density[:, -1]):,.1f}"
         if hasattr(info, "acceptance"):
             status += f"  acceptance {np.mean(info.acceptance):.2f}"
@@ -215,42 +222,42 @@ class Run:
         return " / ".join(self._path) or "fit"
 
 
-def _first_rows(rows: Any, count: int) -> Any:
+def _first_rows(rows: Tree, count: int) -> Tree:
     return jax.tree.map(lambda leaf: leaf[:, :count], rows)
 
 
-def _state(layout: Any, chains: Any) -> Any:
+def _state(layout: Any, chains: Tree) -> Tree:
     return layout.join(chains)[1]
 
 
 @kept
-def _initialiser(kernel: Kernel) -> Callable:
+def _initialiser(kernel: Kernel) -> Callable[[Chain, Data], Chain]:
     """(key data, start) -> (key data, state), for one chain."""
 
-    def initialise(chain: tuple, data: Any) -> tuple:
+    def initialise(chain: Chain, data: Data) -> Chain:
         key_data, start = chain
         return key_data, _typed(kernel.init(jax.random.wrap_key_data(key_data), start, data))
 
     return initialise
 
 
-def _typed(state: Any) -> Any:
+def _typed(state: Tree) -> Tree:
     """With weak types, as Python's numbers have, made strong: a state that changed there would be compiled again."""
     return jax.tree.map(lambda leaf: jax.lax.convert_element_type(leaf, jnp.result_type(leaf)), state)
 
 
 @kept
-def _chunk(kernel: Kernel, keep: Callable, thinning: int, capacity: int) -> Callable:
+def _chunk(kernel: Kernel, keep: Keep, thinning: int, capacity: int) -> Callable[..., tuple[Chain, Tree, Tree]]:
     """(chain, data, first, count) -> (chain, rows, infos): `count` rows of `thinning` steps, numbered from `first`."""
 
-    def run_chunk(chain: tuple, data: Any, first: jax.Array, count: jax.Array) -> tuple:
+    def run_chunk(chain: Chain, data: Data, first: jax.Array, count: jax.Array) -> tuple[Chain, Tree, Tree]:
         key_data, state = chain
         key = jax.random.wrap_key_data(key_data)
 
-        def step(state: Any, number: jax.Array) -> tuple:
+        def step(state: Tree, number: jax.Array) -> tuple[Tree, Tree]:
             return kernel.step(jax.random.fold_in(key, number), state, data)
 
-        def row(i: jax.Array, carry: tuple) -> tuple:
+        def row(i: jax.Array, carry: tuple[Tree, Tree, Tree]) -> tuple[Tree, Tree, Tree]:
             state, rows, infos = carry
             number = (first + i) * thinning
             if thinning == 1:
@@ -275,11 +282,11 @@ def _chunk(kernel: Kernel, keep: Callable, thinning: int, capacity: int) -> Call
 
 
 @kept
-def _chunk_of_calls(kernel: Kernel, keep: Callable, thinning: int) -> Callable:
+def _chunk_of_calls(kernel: Kernel, keep: Keep, thinning: int) -> Callable[..., tuple[Chain, Tree, Tree]]:
     """The same with one compiled call a step: on CPU, XLA's convolution is twenty times slower in a compiled loop."""
 
     @jax.jit
-    def step(chain: tuple, data: Any, number: jax.Array) -> tuple:
+    def step(chain: Chain, data: Data, number: jax.Array) -> tuple[Chain, Tree]:
         key_data, state = chain
         state, info = kernel.step(jax.random.fold_in(jax.random.wrap_key_data(key_data), number), state, data)
         return (key_data, state), info
@@ -287,7 +294,7 @@ def _chunk_of_calls(kernel: Kernel, keep: Callable, thinning: int) -> Callable:
     kept = jax.jit(lambda chain: keep(chain[1]))
 
     @layouts.on_host
-    def run_calls(chain: tuple, data: Any, first: int, count: int) -> tuple:
+    def run_calls(chain: Chain, data: Data, first: int, count: int) -> tuple[Chain, Tree, Tree]:
         rows, infos = [], []
         for i in range(first, first + count):
             steps = []
@@ -297,36 +304,38 @@ def _chunk_of_calls(kernel: Kernel, keep: Callable, thinning: int) -> Callable:
             rows.append(kept(chain))
             total = jax.tree.map(lambda *values: sum(values), *steps)
             infos.append(jax.tree.map(lambda value: value / thinning if _is_float(value) else value, total))
-        return chain, *(tree.stack(parts) if parts else None for parts in (rows, infos))
+        return chain, tree.stack(rows) if rows else None, tree.stack(infos) if infos else None
 
     return run_calls
 
 
 @kept
-def _holds_convolution(kernel: Kernel, signature: tuple) -> bool:
+def _holds_convolution(kernel: Kernel, signature: tree.Signature) -> bool:
     treedef, leaves = signature
     chain, data = treedef.unflatten(jax.ShapeDtypeStruct(*leaf) for leaf in leaves)
     return linear.holds_convolution(lambda state, data: kernel.step(jax.random.key(0), state, data), chain[1], data)
 
 
-def _add_step(step: Callable, carry: tuple, number: jax.Array) -> tuple:
+def _add_step(
+    step: Callable[[Tree, jax.Array], tuple[Tree, Tree]], carry: tuple[Tree, Tree], number: jax.Array
+) -> tuple[Tree, Tree]:
     state, total = carry
     state, info = step(state, number)
     return state, jax.tree.map(jnp.add, total, info)
 
 
-def _is_float(value: Any) -> bool:
+def _is_float(value: ArrayLike) -> bool:
     return jnp.issubdtype(jnp.result_type(value), jnp.floating)
 
 
-def _row_shapes(kernel: Kernel, keep: Callable, chain: tuple, data: Any) -> tuple:
+def _row_shapes(kernel: Kernel, keep: Keep, chain: Chain, data: Data) -> tuple[Tree, Tree]:
     """Shapes and dtypes of one kept row and of one row of info."""
     return _row_shapes_of(kernel, keep, tree.signature((chain, data)))
 
 
 @kept
-def _row_shapes_of(kernel: Kernel, keep: Callable, signature: tuple) -> tuple:
-    def one_row(chain: tuple, data: Any) -> tuple:
+def _row_shapes_of(kernel: Kernel, keep: Keep, signature: tree.Signature) -> tuple[Tree, Tree]:
+    def one_row(chain: Chain, data: Data) -> tuple[Tree, Tree]:
         key_data, state = chain
         state, info = kernel.step(jax.random.wrap_key_data(key_data), state, data)
         return keep(state), info
@@ -335,6 +344,6 @@ def _row_shapes_of(kernel: Kernel, keep: Callable, signature: tuple) -> tuple:
     return jax.eval_shape(one_row, *treedef.unflatten(jax.ShapeDtypeStruct(*leaf) for leaf in leaves))
 
 
-def _capacity(kept_like: Any, num_rows: int) -> int:
+def _capacity(kept_like: Tree, num_rows: int) -> int:
     row_bytes = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(kept_like))
     return int(min(num_rows, MAX_CHUNK, max(1, CHUNK_BYTES // max(1, row_bytes))))

@@ -2,7 +2,10 @@
 
 import sys
 import time
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import rich.progress
 
 QUIET_SECONDS = 2.0  # nothing is shown for fits shorter than this
 PLAIN_SECONDS = 30.0  # between lines where there is no terminal
@@ -15,8 +18,8 @@ class Progress:
         self._enabled = enabled
         self._started = time.monotonic()
         self._last_line = self._started
-        self._bars: Any = None
-        self._tasks: dict[str, Any] = {}
+        self._bars: rich.progress.Progress | None = None
+        self._tasks: dict[str, rich.progress.TaskID] = {}
 
     def update(self, stage: str, done: int, total: int, status: str) -> None:
         now = time.monotonic()

@@ -7,11 +7,19 @@ import sys
 from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import EntryPoint, distributions
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 from posteria import own
 from posteria.errors import SettingError
 from posteria.methods.shelf import SHELF
+
+if TYPE_CHECKING:
+    import jax
+
+    from posteria.engine.loop import Run
+    from posteria.models.target import Target
+    from posteria.posteriors.base import Posterior
+    from posteria.tree import Json, Params
 
 ENTRY_POINTS = "posteria.methods"
 
@@ -26,9 +34,9 @@ _registered: dict[str, type] = {}
 class Method(Protocol):
     """A frozen dataclass of hyper-parameters, with the fidelity that the laws hold it to."""
 
-    fidelity: str
+    fidelity: ClassVar[str]
 
-    def fit(self, key: Any, target: Any, start: Any, run: Any) -> Any:
+    def fit(self, key: "jax.Array", target: "Target", start: "Params | None", run: "Run") -> "Posterior":
         """The posterior of `target`, from `start` (weights, or None); `run` has the loop's services."""
 
 
@@ -88,7 +96,7 @@ def _known(name: str) -> type | None:
     return None if point is None else point.load()
 
 
-def as_method(method: Any) -> Any:
+def as_method(method: "Method | type | str") -> Any:
     """A method from an object, a class or a name."""
     if isinstance(method, str) and method in ALIASES:
         name, inner = ALIASES[method]
@@ -112,13 +120,13 @@ def kebab(class_name: str) -> str:
 UNWRITABLE = "passed again"
 
 
-def to_json(method: Any) -> dict:
+def to_json(method: Any) -> "Json":
     """Name and settings; what cannot be written down is marked, and must be passed again on resuming."""
     settings = {field.name: _value_to_json(getattr(method, field.name)) for field in dataclasses.fields(method)}
     return {"name": kebab(type(method).__name__), "settings": settings}
 
 
-def from_json(stored: dict) -> Any:
+def from_json(stored: "Json") -> Any:
     """The method again; raises where a setting could not be written down, or it is none that is known: what a file
     names is never imported."""
     method = _known(stored["name"])

@@ -3,13 +3,12 @@
 One trajectory length and one first step size then serve every layer, and a sampler's state is one leaf.
 """
 
-from typing import Any
-
 import jax
 import numpy as np
 
 from posteria import tree
 from posteria.compiled import kept
+from posteria.data.arrays import Data
 from posteria.models.target import Density, Target
 
 
@@ -36,7 +35,7 @@ class Coordinates:
     def to_params(self, z: jax.Array) -> tree.Params:
         return self.unravel(self.to_weights(z))
 
-    def log_density(self, z: jax.Array, data: Any) -> jax.Array:
+    def log_density(self, z: jax.Array, data: Data) -> jax.Array:
         """Up to the constant of the change of units."""
         return self._target.log_density(self.to_params(z), data)
 

@@ -60,7 +60,7 @@ def softplus(value: jax.Array) -> jax.Array:
 
 
 @softplus.defjvp
-def _softplus_jvp(primals: tuple, tangents: tuple) -> tuple:
+def _softplus_jvp(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple[jax.Array, jax.Array]:
     (value,) = primals
     e = jnp.exp(-jnp.abs(value))
     return softplus(value), tangents[0] * jnp.where(value > 0, 1, e) / (1 + e)

@@ -6,18 +6,19 @@ A likelihood is a frozen dataclass of settings and sees outputs and its own para
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
+from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
 from jax.scipy import special
 
 from posteria.errors import NetworkError, SettingError
 from posteria.models import cdfs, densities, parts, y_checks
 from posteria.models.parts import Infer, infer
 from posteria.settings import Positive, check_settings
-from posteria.tree import Params
+from posteria.tree import Json, Params
 
 Kind = Literal["real", "count", "class"]
 
@@ -52,7 +53,7 @@ class Likelihood(Protocol):
     def log_prior(self, own: Params) -> jax.Array:
         """Normalised log density of `own`, in the unconstrained coordinates (Jacobian included); 0 for {}."""
 
-    def check(self, y: Any, num_outputs: int) -> np.ndarray:
+    def check(self, y: npt.ArrayLike, num_outputs: int) -> np.ndarray:
         """y as the array that `log_prob` wants, or a DataError or NetworkError; on the host, before compiling."""
 
     def log_prob(self, own: Params, outputs: jax.Array, y: jax.Array) -> jax.Array:
@@ -104,7 +105,7 @@ class Gaussian:
         log_precision = jax.random.loggamma(key, self.shape) - math.log(self.rate)
         return jax.tree.map(lambda _: log_precision, self.init(key))
 
-    def check(self, y: Any, num_outputs: int) -> np.ndarray:
+    def check(self, y: npt.ArrayLike, num_outputs: int) -> np.ndarray:
         return y_checks.real_targets(y, num_outputs)
 
     def noise_std(self, own: Params) -> jax.Array:
@@ -157,7 +158,7 @@ class HeteroscedasticGaussian(_NothingToInfer):
     def __post_init__(self) -> None:
         check_settings(self)
 
-    def check(self, y: Any, num_outputs: int) -> np.ndarray:
+    def check(self, y: npt.ArrayLike, num_outputs: int) -> np.ndarray:
         return y_checks.real_targets(y, num_outputs, self.outputs_per_target)
 
     def log_prob(self, own: Params, outputs: jax.Array, y: jax.Array) -> jax.Array:
@@ -213,7 +214,7 @@ class StudentT:
         log_precision = jax.random.loggamma(key, self.shape) - math.log(self.rate)
         return jax.tree.map(lambda _: log_precision, self.init(key))
 
-    def check(self, y: Any, num_outputs: int) -> np.ndarray:
+    def check(self, y: npt.ArrayLike, num_outputs: int) -> np.ndarray:
         return y_checks.real_targets(y, num_outputs)
 
     def log_prob(self, own: Params, outputs: jax.Array, y: jax.Array) -> jax.Array:
@@ -242,7 +243,7 @@ class Bernoulli(_NothingToInfer):
 
     kind: ClassVar[Kind] = "class"
 
-    def check(self, y: Any, num_outputs: int) -> np.ndarray:
+    def check(self, y: npt.ArrayLike, num_outputs: int) -> np.ndarray:
         if num_outputs != 1:
             raise NetworkError(
                 f"the network has {num_outputs} outputs",
@@ -286,7 +287,7 @@ class Categorical(_NothingToInfer):
 
     kind: ClassVar[Kind] = "class"
 
-    def check(self, y: Any, num_outputs: int) -> np.ndarray:
+    def check(self, y: npt.ArrayLike, num_outputs: int) -> np.ndarray:
         if num_outputs < 2:
             raise NetworkError(
                 f"the network has {num_outputs} output",
@@ -321,7 +322,7 @@ class Poisson(_NothingToInfer):
 
     kind: ClassVar[Kind] = "count"
 
-    def check(self, y: Any, num_outputs: int) -> np.ndarray:
+    def check(self, y: npt.ArrayLike, num_outputs: int) -> np.ndarray:
         return y_checks.counts(y, num_outputs)
 
     def log_prob(self, own: Params, outputs: jax.Array, y: jax.Array) -> jax.Array:
@@ -374,10 +375,10 @@ def _diagonal(entries: jax.Array) -> jax.Array:
 MEMBERS = {cls.__name__: cls for cls in (Gaussian, HeteroscedasticGaussian, StudentT, Bernoulli, Categorical, Poisson)}
 
 
-def to_json(likelihood: Likelihood) -> dict | None:
+def to_json(likelihood: Likelihood) -> Json | None:
     """{"name", "settings"}, or None for a user's own class."""
     return parts.to_json(likelihood, MEMBERS)
 
 
-def from_json(stored: dict) -> Likelihood:
+def from_json(stored: Json) -> Likelihood:
     return parts.from_json(stored, MEMBERS)

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,11 +9,11 @@ import numpy as np
 
 from posteria import tree
 from posteria.compiled import contents, kept
-from posteria.data.arrays import check_x
+from posteria.data.arrays import Data, check_x
 from posteria.errors import NetworkError, SettingError
 from posteria.models.likelihoods import Gaussian, Likelihood
 from posteria.models.priors import FanIn, Leaf, Prior, as_prior
-from posteria.networks import Network, as_batch_of_one, network
+from posteria.networks import Apply, Network, as_batch_of_one, network
 from posteria.random import as_key
 from posteria.settings import Positive, checked
 from posteria.trace import linear
@@ -51,29 +50,29 @@ class Model:
     def __hash__(self) -> int:
         return hash(self._identity())
 
-    def _identity(self) -> tuple:
+    def _identity(self) -> tuple[object, ...]:
         """As its parts are now: a likelihood or prior of the user's may have changed since it was made."""
         return self.network, contents(self.likelihood), contents(self.prior), self.temperature
 
     @property
-    def compiled_for(self) -> Any:
+    def compiled_for(self) -> object:
         return self.network.compiled_for
 
-    def outputs(self, network_params: tree.Params, x: Any) -> jax.Array:
+    def outputs(self, network_params: tree.Params, x: Data) -> jax.Array:
         """Network outputs, (batch, output)."""
         outputs = _fast(self.network)(network_params, x)
         return outputs[:, None] if outputs.ndim == 1 else outputs
 
-    def leaves(self, x: Any) -> list[Leaf]:
+    def leaves(self, x: Data) -> list[Leaf]:
         """What the prior may know of each leaf of the network's parameters: path, shape, dtype and fan-in."""
         return list(_leaves(self.network, x if x is None else InputSpec.of(x)))
 
-    def sample_prior(self, key: jax.Array, leaves: list[Leaf], treedef: Any) -> tree.Params:
+    def sample_prior(self, key: jax.Array, leaves: list[Leaf], treedef: tree.Structure) -> tree.Params:
         """One draw of the network's parameters from the prior."""
         keys = jax.random.split(key, len(leaves))
         return treedef.unflatten(self.prior.sample(k, leaf) for k, leaf in zip(keys, leaves))
 
-    def prior_functions(self, key: int | jax.Array, x: Any, num_draws: int) -> jax.Array:
+    def prior_functions(self, key: int | jax.Array, x: Data, num_draws: int) -> jax.Array:
         """Network outputs under draws from the prior, (draw, batch, output)."""
         x = check_x(x)
         keys = jax.random.split(as_key(key), num_draws)
@@ -81,18 +80,18 @@ class Model:
 
 
 @kept
-def _prior_functions(model: Model, spec: "InputSpec") -> Callable:
+def _prior_functions(model: Model, spec: "InputSpec") -> Callable[[jax.Array, Data], jax.Array]:
     leaves = list(_leaves(model.network, spec))
     treedef = jax.tree.structure(network_structs(model.network, spec))
 
-    def one(key: jax.Array, x: Any) -> jax.Array:
+    def one(key: jax.Array, x: Data) -> jax.Array:
         return model.outputs(model.sample_prior(key, leaves, treedef), x)
 
     return jax.jit(lambda keys, x: jax.lax.map(lambda key: one(key, x), keys))
 
 
 @kept
-def _fast(network: Network) -> Callable[[tree.Params, Any], jax.Array]:
+def _fast(network: Network) -> Apply:
     return linear.fast_on_cpu(network.apply)
 
 
@@ -100,15 +99,15 @@ def _fast(network: Network) -> Callable[[tree.Params, Any], jax.Array]:
 class InputSpec:
     """Shapes and dtypes of a batch of one datum, hashable."""
 
-    treedef: Any
-    leaves: tuple
+    treedef: tree.Structure
+    leaves: tree.Leaves
 
     @classmethod
-    def of(cls, x: Any) -> "InputSpec":
+    def of(cls, x: Data) -> "InputSpec":
         treedef, leaves = tree.signature(as_batch_of_one(x))
         return cls(treedef, leaves)
 
-    def zeros(self) -> Any:
+    def zeros(self) -> Data:
         return tree.on_device(self.treedef.unflatten(np.zeros(shape, dtype) for shape, dtype in self.leaves))
 
 

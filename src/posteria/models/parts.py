@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from posteria.errors import StoreError
+from posteria.tree import Json
 
 
 class Infer(enum.Enum):
@@ -21,7 +22,7 @@ class Infer(enum.Enum):
 infer = Infer.INFER  # in place of a number: "a parameter with a prior, to be inferred with the weights"
 
 
-def to_json(obj: Any, known: Mapping[str, Any]) -> dict | None:
+def to_json(obj: Any, known: Mapping[str, Any]) -> Json | None:
     """{"name", "settings"} of a member of `known`; None for any other class, which cannot be written down."""
     name = type(obj).__name__
     if known.get(name) is not type(obj):
@@ -30,7 +31,7 @@ def to_json(obj: Any, known: Mapping[str, Any]) -> dict | None:
     return {"name": name, "settings": {k: "infer" if v is infer else v for k, v in values.items()}}
 
 
-def from_json(stored: dict, known: Mapping[str, Any]) -> Any:
+def from_json(stored: Json, known: Mapping[str, Any]) -> Any:
     """The object that `to_json` wrote."""
     with refuse_damage(stored):
         return known[stored["name"]](**{k: infer if v == "infer" else v for k, v in stored["settings"].items()})

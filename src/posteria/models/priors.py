@@ -9,16 +9,18 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import ArrayLike
 
 from posteria.errors import SettingError
 from posteria.models import densities, parts
 from posteria.models.from_posterior import FromPosterior as FromPosterior
 from posteria.settings import Positive, ProperShare, check_settings
+from posteria.tree import Json
 
 
 class Leaf(NamedTuple):
@@ -26,7 +28,7 @@ class Leaf(NamedTuple):
 
     path: str  # as "layers/0/kernel"
     shape: tuple[int, ...]
-    dtype: Any
+    dtype: np.dtype
     fan_in: int | None  # inputs summed by the linear operation it weighs; None for biases, norms and all else
 
 
@@ -281,12 +283,12 @@ class ByPath:
         return normal_of(self.prior_of(leaf), leaf)
 
 
-def normal_of(prior: Any, leaf: Leaf) -> tuple[ArrayLike, ArrayLike] | None:
+def normal_of(prior: Prior, leaf: Leaf) -> tuple[ArrayLike, ArrayLike] | None:
     """Mean and standard deviation of the leaf's prior where it is Normal, else None."""
     return prior.normal(leaf) if hasattr(prior, "normal") else None
 
 
-def as_prior(obj: Any) -> Prior:
+def as_prior(obj: object) -> Prior:
     """A prior as it is; a dictionary from patterns to priors as `ByPath`."""
     if isinstance(obj, Mapping):
         return ByPath(obj)
@@ -301,7 +303,7 @@ def as_prior(obj: Any) -> Prior:
     return obj
 
 
-def _single(obj: Any) -> Prior:
+def _single(obj: object) -> Prior:
     """A prior that is not itself by path: nested patterns would hide which one decides."""
     if isinstance(obj, ByPath | Mapping):
         raise SettingError("a ByPath or a dictionary inside ByPath", "one level of patterns", "write them as one")
@@ -312,19 +314,22 @@ def _matches(leaf: Leaf, pattern: str) -> bool:
     return fnmatch.fnmatchcase(leaf.path, pattern)
 
 
-def _scaled_draw(draw: Callable, key: jax.Array, leaf: Leaf, scale: ArrayLike) -> jax.Array:
+def _scaled_draw(
+    draw: Callable[[jax.Array, tuple[int, ...], np.dtype], jax.Array], key: jax.Array, leaf: Leaf, scale: ArrayLike
+) -> jax.Array:
     """scale * draw(key, shape, dtype), made in at least float32 and returned in the leaf's dtype."""
-    return (scale * draw(key, leaf.shape, jnp.promote_types(leaf.dtype, jnp.float32))).astype(leaf.dtype)
+    drawn = draw(key, leaf.shape, jnp.promote_types(leaf.dtype, jnp.float32))
+    return jnp.multiply(scale, drawn).astype(leaf.dtype)
 
 
-def _standard_t(key: jax.Array, shape: tuple[int, ...], dtype: Any, df: float) -> jax.Array:
+def _standard_t(key: jax.Array, shape: tuple[int, ...], dtype: np.dtype, df: float) -> jax.Array:
     return jax.random.t(key, df, shape, dtype)
 
 
 MEMBERS = {cls.__name__: cls for cls in (Normal, FanIn, Laplace, StudentT, Logistic, ScaleMixture, LogUniform)}
 
 
-def to_json(prior: Prior) -> dict | None:
+def to_json(prior: Prior) -> Json | None:
     """{"name", "settings"}; None for a user's own class, or a ByPath that holds one."""
     if type(prior) is not ByPath:
         return parts.to_json(prior, MEMBERS)
@@ -334,7 +339,7 @@ def to_json(prior: Prior) -> dict | None:
     return {"name": "ByPath", "settings": {"priors": stored, "default": default}}
 
 
-def from_json(stored: dict) -> Prior:
+def from_json(stored: Json) -> Prior:
     """The prior that `to_json` wrote."""
     with parts.refuse_damage(stored):
         if stored["name"] != "ByPath":

@@ -4,7 +4,9 @@ from typing import Any
 
 from posteria import nn
 from posteria.models import likelihoods, priors
+from posteria.models.likelihoods import Likelihood
 from posteria.models.model import Model
+from posteria.models.priors import Prior
 
 WIDE = 2.0  # scale of the prior where targets are classes, or rows are many
 MANY_ROWS = 5000  # about twice the weights of mlp:50,50
@@ -16,8 +18,8 @@ def model_for(
     num_rows: int,
     network: Any = "mlp:50,50",
     *,
-    likelihood: Any = None,
-    prior: Any = None,
+    likelihood: Likelihood | None = None,
+    prior: Prior | None = None,
     temperature: float = 1.0,
 ) -> Model:
     """A network (or its spelling) with the likelihood of the targets: noise is inferred, classes are categorical.

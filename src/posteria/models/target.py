@@ -9,7 +9,7 @@ import numpy as np
 
 from posteria import tree
 from posteria.compiled import kept
-from posteria.data.arrays import check_same_length, check_x, is_frame, num_rows, rows
+from posteria.data.arrays import Data, check_same_length, check_x, is_frame, num_rows, rows
 from posteria.errors import DataError, DensityError, NetworkError, SettingError, TooLargeError
 from posteria.machine import available_memory, readable
 from posteria.models.model import InputSpec, Model, initialiser, network_structs
@@ -27,11 +27,11 @@ class Target:
     fits, and takes `data` as an argument. Without data the target is the prior.
     """
 
-    def __init__(self, model: Model, data: Any = None) -> None:
+    def __init__(self, model: Model, data: Data = None) -> None:
         self.model = model
         self._spec: InputSpec | None = None
         self.num_outputs: int | None = None
-        self.columns: list | None = None  # of a frame
+        self.columns: list[str] | None = None  # of a frame
         x, y = _pair(data)
         if x is not None:
             self.columns = list(x.columns) if is_frame(x) else None
@@ -63,10 +63,10 @@ class Target:
         return hash(self._identity())
 
     @property
-    def compiled_for(self) -> Any:
+    def compiled_for(self) -> object:
         return self.model.compiled_for
 
-    def _identity(self) -> tuple:
+    def _identity(self) -> tuple[object, ...]:
         return self.model, self.num_data, self._spec, tree.signature(self._network_structs)
 
     @property
@@ -96,12 +96,12 @@ class Target:
         own = self.model.likelihood.log_prior(params["likelihood"])
         return sum((self.model.prior.log_prob(value, leaf) for value, leaf in leaves), start=own)
 
-    def log_likelihood(self, params: Params, batch: Any) -> jax.Array:
+    def log_likelihood(self, params: Params, batch: Data) -> jax.Array:
         """One term a datum, never averaged: (batch,)."""
         x, y = batch
         return self.model.likelihood.log_prob(params["likelihood"], self.model.outputs(params["network"], x), y)
 
-    def log_density(self, params: Params, batch: Any = None, likelihood_power: float = 1.0) -> jax.Array:
+    def log_density(self, params: Params, batch: Data = None, likelihood_power: float = 1.0) -> jax.Array:
         """Tempered and unnormalised; `batch` stands for all N data. No batch and no data: the prior."""
         batch = self.data if batch is None else batch
         log_likelihood = None if batch is None else likelihood_power * self.log_likelihood(params, batch)
@@ -116,7 +116,7 @@ class Target:
     # ---- inputs and parameters
 
     @property
-    def blank_input(self) -> Any:
+    def blank_input(self) -> Data:
         """A batch of one datum, all zeros, for its shapes and dtypes; None where no x was given."""
         return None if self._spec is None else self._spec.zeros()
 
@@ -185,7 +185,7 @@ def broadcast_starts(start: Params, structs: Params, num: int) -> Params:
             "pass the network's own parameters",
         )
 
-    def one(path: tuple, value: Any, struct: Any) -> jax.Array:
+    def one(path: tuple[Any, ...], value: jax.Array, struct: jax.ShapeDtypeStruct) -> jax.Array:
         value = jnp.asarray(value, struct.dtype)
         if value.shape == struct.shape:
             return jnp.broadcast_to(value, (num, *struct.shape))
@@ -227,17 +227,17 @@ class Density:
         return hash(self._identity())
 
     @property
-    def compiled_for(self) -> Any:
+    def compiled_for(self) -> object:
         return self._log_density if hasattr(self._log_density, "__dict__") else self
 
-    def _identity(self) -> tuple:
+    def _identity(self) -> tuple[object, ...]:
         return self._log_density, tree.signature(self.structs)
 
     @property
     def units(self) -> Params:
         return jax.tree.map(lambda _: 1.0, self.structs)
 
-    def log_density(self, params: Params, batch: Any = None, likelihood_power: float = 1.0) -> jax.Array:
+    def log_density(self, params: Params, batch: Data = None, likelihood_power: float = 1.0) -> jax.Array:
         del batch, likelihood_power
         return self._log_density(params)
 
@@ -267,7 +267,7 @@ def log_densities(target: Target | Density, starts: Params, num_rows: int | None
 
 
 @kept
-def _log_densities(target: Target | Density) -> Callable:
+def _log_densities(target: Target | Density) -> Callable[[Params, Data], jax.Array]:
     return jax.jit(lambda starts, data: jax.lax.map(lambda params: target.log_density(params, data), starts))
 
 
@@ -284,7 +284,7 @@ def _structs(model: Model, spec: InputSpec | None) -> Params:
         raise
 
 
-def _pair(data: Any) -> tuple[Any, Any]:
+def _pair(data: Data) -> tuple[Data, Data]:
     if data is None:
         return None, None
     if not isinstance(data, tuple | list) or len(data) != 2:
@@ -304,7 +304,7 @@ def _check_size(network: Network, spec: InputSpec) -> None:
         )
 
 
-def _check_network(network: Network, spec: InputSpec, x: Any) -> None:
+def _check_network(network: Network, spec: InputSpec, x: Data) -> None:
     passed = _checks_passed(network, spec)
     if not passed:
         params = initialiser(network, spec)(jax.random.key(0))

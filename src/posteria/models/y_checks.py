@@ -1,9 +1,9 @@
 """y as the array a likelihood wants, checked on the host before anything is compiled."""
 
-from typing import Any
-
 import jax
+import jax.numpy as jnp
 import numpy as np
+from numpy.typing import ArrayLike
 
 from posteria.data.arrays import as_jax_dtype
 from posteria.errors import DataError, NetworkError
@@ -12,7 +12,7 @@ MISSING = ("NoneType", "NAType", "NaTType")  # None and pandas' two, by name: pa
 ROWS_SHOWN = 5
 
 
-def real_targets(y: Any, num_outputs: int, outputs_per_target: int = 1) -> np.ndarray:
+def real_targets(y: ArrayLike, num_outputs: int, outputs_per_target: int = 1) -> np.ndarray:
     """Finite y as (n, k) floats, where the network has `outputs_per_target` outputs for each of the k columns."""
     y = _finite_numbers(y)
     if y.ndim > 2:
@@ -24,18 +24,19 @@ def real_targets(y: Any, num_outputs: int, outputs_per_target: int = 1) -> np.nd
             f"{outputs_per_target} outputs for each column of y",
             f"give the network {outputs_per_target * y.shape[1]} outputs, or check the shape of y",
         )
-    return as_jax_dtype(y if jax.dtypes.issubdtype(y.dtype, np.floating) else y.astype(np.float32), "y")
+    return as_jax_dtype(y if jnp.issubdtype(y.dtype, np.floating) else y.astype(np.float32), "y")
 
 
-def counts(y: Any, num_outputs: int) -> np.ndarray:
+def counts(y: ArrayLike, num_outputs: int) -> np.ndarray:
     """Non-negative whole numbers as (n, k) floats, one output for each column."""
-    y = real_targets(y, num_outputs)
-    _refuse_rows((y != np.floor(y)).any(axis=1), "values that are no whole numbers", "counts", "use a real likelihood")
-    _refuse_rows((y < 0).any(axis=1), "negative values", "counts: 0, 1, 2, ...", "use a real likelihood")
-    return y
+    values = real_targets(y, num_outputs)
+    fix = "use a real likelihood"
+    _refuse_rows(np.any(values != np.floor(values), axis=1), "values that are no whole numbers", "counts", fix)
+    _refuse_rows(np.any(values < 0, axis=1), "negative values", "counts: 0, 1, 2, ...", fix)
+    return values
 
 
-def labels(y: Any, num_classes: int) -> np.ndarray:
+def labels(y: ArrayLike, num_classes: int) -> np.ndarray:
     """Labels 0 .. num_classes - 1 as (n,) int32; whole numbers held as floats, booleans and (n, 1) are understood."""
     y = _finite_numbers(y)
     if y.ndim == 2 and y.shape[1] == 1:
@@ -68,7 +69,7 @@ def same_shape(y: jax.Array, wanted: tuple[int, ...]) -> None:
         )
 
 
-def _finite_numbers(y: Any) -> np.ndarray:
+def _finite_numbers(y: ArrayLike) -> np.ndarray:
     """A non-empty array of finite numbers (or booleans) with at least one axis."""
     try:
         y = np.asarray(y)
@@ -80,7 +81,7 @@ def _finite_numbers(y: Any) -> np.ndarray:
         raise DataError(
             "y holds strings", "numbers", "encode the classes as 0, 1, ..., or use posteria.Classifier, which does"
         )
-    is_real = y.dtype == bool or jax.dtypes.issubdtype(y.dtype, np.number)
+    is_real = y.dtype == bool or jnp.issubdtype(y.dtype, np.number)
     if not is_real or y.dtype.kind == "c":
         raise DataError(f"y holds values of type {y.dtype}", "real numbers", "convert y to numbers")
     if y.ndim == 0:
