@@ -52,7 +52,8 @@ from posteria.comparison.ask.question import Problem
 from posteria.comparison.enter.entries import Entry
 from posteria.comparison.judge.columns import LEVELS
 from posteria.comparison.judge.verdicts import judged, recommended
-from posteria.comparison.run.records import RESULTS, picture_path, read_picture, run_path
+from posteria.comparison.run.records import RESULTS as FILE
+from posteria.comparison.run.records import picture_path, read_picture, run_path
 from posteria.comparison.run.runner import Ledger
 from posteria.comparison.tell import score_tables, sentences, spelling
 from posteria.errors import StoreError
@@ -71,8 +72,6 @@ __all__ = [
     "write",
     "write_all",
 ]
-
-FILE = RESULTS
 
 
 def read(folder: str | Path) -> dict:
