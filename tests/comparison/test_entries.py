@@ -9,8 +9,7 @@ import pytest
 
 import posteria as po
 from comparison import small
-from posteria.comparison.enter.budgets import expected_gradients, trials, with_budget
-from posteria.comparison.enter.entries import as_entries, default_methods
+from posteria.comparison.enter.entries import as_entries, default_methods, expected_gradients, trials, with_budget
 from posteria.comparison.run import fitting
 from posteria.errors import SettingError
 from posteria.methods import registry

@@ -12,8 +12,8 @@ from posteria.cli import comparisons
 from posteria.cli.set_option import build_method
 from posteria.comparison import api
 from posteria.comparison.api import plan
-from posteria.comparison.ask.asking import ask
-from posteria.comparison.tell.spelling import commands
+from posteria.comparison.ask import ask
+from posteria.comparison.tell.sentences import commands
 from posteria.data import sets
 from posteria.errors import DataError, SettingError
 

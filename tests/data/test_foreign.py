@@ -1,4 +1,4 @@
-"""Images as no one has seen them, and what is foreign to which data set."""
+"""Images as no one has seen them, the furthest rows of a table, and what is foreign to which data set."""
 
 import numpy as np
 
@@ -19,3 +19,15 @@ def test_digits_are_compared_with_their_own_scrambled_and_shifted_and_others_wit
     assert list(found) == ["scrambled", "shifted"]
     np.testing.assert_array_equal(found["shifted"], foreign.shifted(x))
     assert sets.foreign_to("iris", load("iris").x) == {}
+
+
+def test_extremes_are_the_furthest_rows():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(200, 3)) * [1.0, 100.0, 0.01]
+    test = rng.normal(size=(50, 3)) * [1.0, 100.0, 0.01]
+    test[7] = [9.0, 0.0, 0.0]
+    test[8] = [0.0, 0.0, 0.09]
+    mask = foreign.extremes(x, test)["extremes"]
+    assert mask.sum() == 5 and mask[7] and mask[8]
+    assert foreign.extremes(x, test[:20]) == {}
+    assert foreign.extremes(np.zeros((5, 2, 2)), np.zeros((50, 2, 2))) == {}

@@ -9,7 +9,7 @@ import pytest
 
 import posteria as po
 from posteria import tree
-from posteria.comparison.judge import pictures
+from posteria.comparison.judge import grades
 from posteria.engine.loop import Run
 from posteria.errors import SettingError
 from posteria.posteriors.draws import forward
@@ -99,7 +99,7 @@ def test_it_predicts_with_the_whole_network():
     flat = posterior.stored.flat.reshape(posterior.num_draws, -1)
     outputs, own = forward(po.Target(MODEL, (X, None)))(flat, X)
     means, variances = jax.vmap(MODEL.likelihood.moments)(own, outputs)
-    assert pictures.chains(posterior, SimpleNamespace(x_test=X))["trace"].shape == (4, 20)  # shown in a comparison
+    assert grades.chain_arrays(posterior, SimpleNamespace(x_test=X))["trace"].shape == (4, 20)  # shown in a comparison
     np.testing.assert_allclose(posterior.predict(X).mean, means.mean(0), atol=1e-5)
     np.testing.assert_allclose(posterior.predict(X).std ** 2, variances.mean(0) + means.var(0), rtol=1e-3)
 

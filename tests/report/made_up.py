@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import norm
 
-from posteria.comparison.judge import columns as known_columns
-from posteria.comparison.judge import verdicts
+from posteria.comparison.judge import grades, verdicts
 from posteria.comparison.run import records
 from posteria.comparison.tell import results
 
@@ -149,7 +148,7 @@ def _problem(path: Path, kind: str, finished: int, failed: str | None, converged
 
 
 def _columns(kind: str) -> list[dict]:
-    column = known_columns.column
+    column = verdicts.column
     truth, cost = "truth", "cost"
     after = [
         column("gradients", "gradients", cost, "Gradient evaluations of the log density, all seeds.", digits=0),
@@ -211,7 +210,7 @@ def _numbers(row: str, number: int) -> dict[str, np.ndarray]:
     phases = random.uniform(0, 6, (20, 1))
     wiggles = np.sin(6 * grid + phases) + np.sin(13 * grid + 2 * phases)
     draws = curve_mean + growth * (0.03 + 0.8 * _off_data(grid)) * wiggles * random.standard_normal((20, 1))
-    z = norm.ppf(0.5 + np.array(known_columns.LEVELS) / 2)[:, None]
+    z = norm.ppf(0.5 + np.array(grades.LEVELS) / 2)[:, None]
     arrays = {
         "y": y,
         "mean": mean,

@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from posteria.comparison.ask.asking import SEEDS, ask, num_features
-from posteria.comparison.ask.question import Fold, Problem, describe, kind_of
+from posteria.comparison.ask import SEEDS, Fold, Problem, ask, describe, kind_of, num_features
 from posteria.comparison.enter.entries import REFERENCE, Entry, as_entries
 from posteria.comparison.judge.grades import grade_row
 from posteria.comparison.run.fitting import Settings, costs_of, milliseconds

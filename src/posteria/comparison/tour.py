@@ -15,7 +15,7 @@ import numpy as np
 
 from posteria import nn
 from posteria.comparison.api import Plan, plan
-from posteria.comparison.ask.question import Curve, Fold, Problem, describe
+from posteria.comparison.ask import Curve, Fold, Problem, describe
 from posteria.comparison.enter.entries import Entry, as_entries, expected_seconds
 from posteria.data.preparation import Preparation
 from posteria.data.splits import last_rows

@@ -1,22 +1,31 @@
-"""Grades: one row's predictions on one split as numbers, and how far they are from the reference's."""
+"""One row on one split: its predictions as numbers, how far they are from the reference's, whether a reference's chains
+have converged, and the arrays behind pictures that only a posterior can give."""
 
 from dataclasses import replace
 from typing import Any
 
+import jax
 import numpy as np
+from scipy.special import logsumexp
 
-from posteria import metrics
-from posteria.comparison.ask.question import Fold, Problem
+from posteria import diagnostics, metrics
+from posteria.comparison.ask import Curve, Fold, Problem
 from posteria.comparison.enter.entries import Entry
-from posteria.comparison.judge import pictures
-from posteria.comparison.judge.columns import LEVELS
-from posteria.comparison.judge.convergence import convergence_of
 from posteria.comparison.run.records import Grades
+from posteria.data.arrays import num_rows, rows
 from posteria.errors import SettingError
 from posteria.metrics import quantile_levels
+from posteria.posteriors.base import Posterior
+from posteria.posteriors.diagnosis import RHAT_LIMIT
 
+LEVELS = (0.5, 0.8, 0.9, 0.95)  # of the intervals that are graded
 NUM_LEVELS = 100  # quantiles that stand for a predictive distribution
 _BOUNDS = np.array([side for level in LEVELS for side in ((1 - level) / 2, (1 + level) / 2)])
+FEW_ROWS = 256  # test rows from which convergence is read
+MOST_WEIGHTS = 2000  # whose R-hat is taken
+CURVE_DRAWS = 20
+CURVE_LEVEL = 0.9
+KEY = 0
 
 
 def grade_row(problem: Problem, fold: Fold, entry: Entry, predictor: Any) -> Grades:
@@ -32,7 +41,7 @@ def grade_row(problem: Problem, fold: Fold, entry: Entry, predictor: Any) -> Gra
         found = replace(found, convergence=convergence_of(predictor, fold), ceiling=limit)
     if fold is not problem.folds[0]:
         return replace(found, picture={})
-    picture = found.picture | pictures.of_posterior(predictor, fold, problem.curve)
+    picture = found.picture | picture_of(predictor, fold, problem.curve)
     return replace(found, picture=picture | ({} if fold.test_rows is None else {"row": fold.test_rows}))
 
 
@@ -157,3 +166,96 @@ def _summary(predictive: Any, kind: str) -> np.ndarray:
     if kind == "classes":
         return np.asarray(predictive.probs, np.float64)
     return np.asarray(predictive.quantile_table(quantile_levels(NUM_LEVELS)), np.float64)
+
+
+# ---- convergence: only then a reference stands for the truth
+
+
+def convergence_of(posterior: Posterior, fold: Fold) -> dict:
+    if not hasattr(posterior, "stored"):
+        return {"converged": False, "verdict": "It holds no chains, so that convergence cannot be judged."}
+    functions = diagnose(posterior, fold)
+    weights = np.nan_to_num(weight_rhat(posterior), nan=np.inf)
+    worst = float(np.nanmax(functions.rhat)) if np.isfinite(functions.rhat).any() else None
+    return {
+        "converged": bool(functions.has_converged),
+        "rhat_share": functions.share_converged,
+        "rhat_worst": worst if worst is None or np.isfinite(worst) else None,
+        "weights_rhat_share": float(np.mean(weights < RHAT_LIMIT)),
+        "verdict": functions.verdict,
+    }
+
+
+def diagnose(posterior: Any, fold: Fold) -> Any:
+    """Convergence of the functions at a few test rows."""
+    return posterior.diagnose(rows(fold.x_test, slice(0, FEW_ROWS)))
+
+
+def weight_rhat(posterior: Any) -> np.ndarray:
+    """Of weights evenly spread over all."""
+    flat = posterior.stored.flat
+    return diagnostics.rhat(flat[..., :: -(-flat.shape[-1] // MOST_WEIGHTS)])
+
+
+# ---- pictures
+
+
+def picture_of(posterior: Any, fold: Fold, curve: Curve | None) -> dict[str, np.ndarray]:
+    """Whatever this posterior has."""
+    arrays: dict[str, np.ndarray] = {}
+    if curve is not None:
+        arrays |= curve_of(posterior, fold, curve)
+    if hasattr(posterior, "draws"):
+        arrays |= by_draws(posterior, fold)
+        arrays |= chain_arrays(posterior, fold)
+    return arrays
+
+
+def curve_of(posterior: Any, fold: Fold, curve: Curve) -> dict[str, np.ndarray]:
+    predictive = fold.predict(posterior, curve.inputs)
+    lower, upper = predictive.quantile_table([(1 - CURVE_LEVEL) / 2, (1 + CURVE_LEVEL) / 2])
+    arrays = {
+        "curve_x": curve.x,
+        "curve_mean": predictive.mean[:, 0],
+        "curve_std": predictive.std[:, 0],
+        "curve_lower": lower[:, 0],
+        "curve_upper": upper[:, 0],
+        "train_x": curve.train_x,
+        "train_y": fold.y_train,
+    }
+    if hasattr(posterior, "draws"):
+        outputs, own = posterior.draws(jax.random.key(KEY), curve.inputs, CURVE_DRAWS)
+        means = np.asarray(jax.vmap(posterior.model.likelihood.moments)(own, outputs)[0])[..., 0]  # (draw, g)
+        arrays["curve_draws"] = means if fold.scale is None else fold.scale.invert(means)
+    return {name: np.asarray(array) for name, array in arrays.items()}
+
+
+def by_draws(posterior: Any, fold: Fold) -> dict[str, np.ndarray]:
+    """The NLL of predictions from the first 1, 2, 5, 10, ... draws, which are spread over chains."""
+    total = posterior.num_draws
+    if total < 2:
+        return {}
+    few = np.arange(min(FEW_ROWS, num_rows(fold.x_test)))
+    y = fold.y_test[few]
+    if fold.scale is not None:
+        y = fold.scale.apply(np.asarray(y, np.float64)).astype(np.float32)
+    outputs, own = posterior.draws(jax.random.key(KEY), rows(fold.x_test, few), total)
+    likelihood: Any = posterior.model.likelihood
+    y = likelihood.check(y, outputs.shape[-1])
+    log_probs = np.asarray(jax.vmap(lambda own, outputs: likelihood.log_prob(own, outputs, y))(own, outputs))
+    log_probs = log_probs[np.random.default_rng(KEY).permutation(total)].astype(np.float64)  # (draw, row)
+    jacobian = 0.0 if fold.scale is None else float(np.log(fold.scale.std).sum())
+    counts = [k for power in range(6) for k in (10**power, 2 * 10**power, 5 * 10**power) if k < total] + [total]
+    nll = [-(logsumexp(log_probs[:k], axis=0) - np.log(k)).mean() + jacobian for k in counts]
+    return {"by_draws": np.array([counts, nll])}
+
+
+def chain_arrays(posterior: Any, fold: Fold) -> dict[str, np.ndarray]:
+    """R-hat in function space and in weight space, and the trace of the log density."""
+    stored = getattr(posterior, "stored", None)
+    if stored is None or stored.flat.shape[0] < 2 or stored.flat.shape[1] < diagnostics.chains.MIN_DRAWS:
+        return {}
+    arrays = {"function_rhat": diagnose(posterior, fold).rhat, "weight_rhat": weight_rhat(posterior)}
+    if "log_density" in stored.info:
+        arrays["trace"] = np.asarray(stored.info["log_density"])
+    return arrays

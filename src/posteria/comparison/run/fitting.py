@@ -8,11 +8,10 @@ from typing import Annotated, Any, NamedTuple
 import jax
 import numpy as np
 
-from posteria.comparison.ask.question import Fold, Problem
+from posteria.comparison.ask import Fold, Problem
 from posteria.comparison.enter import baselines
-from posteria.comparison.enter.budgets import trials, with_budget
-from posteria.comparison.enter.entries import Entry
-from posteria.comparison.enter.predictives import given_predictions
+from posteria.comparison.enter.baselines import given_predictions
+from posteria.comparison.enter.entries import Entry, trials, with_budget
 from posteria.comparison.run import records
 from posteria.comparison.run.records import Record
 from posteria.data.arrays import num_rows, rows

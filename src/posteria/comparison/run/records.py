@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from posteria.comparison.ask.question import Fold, Problem
+from posteria.comparison.ask import Fold, Problem
 from posteria.comparison.enter.entries import Entry
 from posteria.data.arrays import rows
 from posteria.errors import StoreError

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from posteria.comparison.ask.question import Fold, Problem
+from posteria.comparison.ask import Fold, Problem
 from posteria.comparison.enter.entries import Entry
 from posteria.comparison.run import records
 from posteria.comparison.run.fitting import Settings, fit_row, reason_of

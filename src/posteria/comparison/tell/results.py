@@ -48,14 +48,14 @@ from pathlib import Path
 from typing import Any
 
 from posteria import __version__
-from posteria.comparison.ask.question import Problem
+from posteria.comparison.ask import Problem
 from posteria.comparison.enter.entries import Entry
-from posteria.comparison.judge.columns import LEVELS
+from posteria.comparison.judge.grades import LEVELS
 from posteria.comparison.judge.verdicts import judged, recommended
 from posteria.comparison.run.records import RESULTS as FILE
 from posteria.comparison.run.records import picture_path, read_picture, run_path
 from posteria.comparison.run.runner import Ledger
-from posteria.comparison.tell import score_tables, sentences, spelling
+from posteria.comparison.tell import score_tables, sentences
 from posteria.errors import StoreError
 from posteria.posteriors import store
 from posteria.posteriors.saving import versions
@@ -172,4 +172,4 @@ def _next(found: dict, problem: Problem, entries: list[Entry]) -> dict:
     if row is None or entry is None:
         return {}
     minutes = found["setting"]["minutes"] if row["status"] == "cut short" else None
-    return spelling.commands(problem, entry.method, row["settings"], minutes)
+    return sentences.commands(problem, entry.method, row["settings"], minutes)

@@ -1,14 +1,18 @@
 """What is said in words, from the numbers alone: the plan before anything is fitted, and the two answers after it, best
-on held-out data and closest to the posterior."""
+on held-out data and closest to the posterior; with the command lines that fit the recommended method and use it."""
 
 import math
+from shlex import quote
+from typing import Any
 
 import numpy as np
 
-from posteria.comparison.ask.question import Problem
+from posteria.comparison.ask import Problem
 from posteria.comparison.enter.entries import Entry, expected_seconds
 from posteria.comparison.judge import verdicts
 from posteria.comparison.run.fitting import Settings
+from posteria.errors import SettingError
+from posteria.methods import registry
 
 TRUTH_NAMES = {"w1": "Wasserstein-1 distance", "tv": "total variation"}
 
@@ -133,3 +137,64 @@ def _cost(row: dict) -> str:
     gradients = row["scores"]["gradients"]["value"]
     seconds = f"{_seconds(row):.1f} s a fit" if np.isfinite(_seconds(row)) else "at no cost here"
     return seconds + (f" and {gradients:,.0f} gradients" if gradients else "")
+
+
+# ---- commands
+
+
+def commands(problem: Problem, method: Any, settings: dict, minutes: float | None = None) -> dict:
+    """{"fit": ..., "predict": ...} for a method with the settings it was fitted with, and the minutes it had; empty for
+    what the command line cannot say."""
+    source = problem.source
+    if problem.options is None or not source:
+        return {}
+    try:
+        changed = _changes(method, settings)
+    except SettingError:
+        return {}
+    name = _method_name(method)
+    folder = f"runs/{name.rpartition(':')[2]}"
+    parts = ["posteria fit", quote(source["data"])]
+    parts += [f"--target {quote(source['target'])}"] if source["target"] else []
+    parts += [f"--kind {source['kind']}"] if source["kind"] else []
+    parts += [f"--ignore {quote(column)}" for column in source["ignore"]]
+    parts += [f"--method {name} --network {quote(source['network'])}"]
+    parts += [f"{option} {value}" for option, value in problem.options.items()]
+    parts += ["--seed 0", *(f"--set {quote(change)}" for change in changed), f"--out {quote(folder)}"]
+    parts += [f"--minutes {minutes:g}"] if minutes else []
+    rows = "new.csv" if source["target"] else "new.npz"
+    return {
+        "fit": " ".join(parts),
+        "predict": f"posteria predict {quote(folder)} {rows} --interval 0.9 -o predictions.csv",
+    }
+
+
+def _method_name(method: Any) -> str:
+    """As `--method` understands it."""
+    path = f"{type(method).__module__}:{type(method).__qualname__}"
+    packaged = {point.value: name for name, point in registry.installed().items()}
+    built_in = {value: name for name, value in registry.SHELF.items()}
+    return (built_in | packaged).get(path, path)
+
+
+def _changes(method: Any, settings: dict, before: str = "") -> list[str]:
+    """ "num_draws=200", "method.num_epochs=30", ...: what differs from the defaults."""
+    try:
+        defaults = registry.to_json(type(method)())["settings"]
+    except TypeError:  # it has settings without a default
+        defaults = {}
+    found = []
+    for name, value in settings.items():
+        default = defaults.get(name)
+        if value == default:
+            continue
+        if not isinstance(value, dict):
+            found.append(f"{before}{name}={value}")
+            continue
+        if registry.UNWRITABLE in value:
+            raise SettingError(f"{name} cannot be written down")
+        inner = registry.from_json(value)
+        if not isinstance(default, dict) or default.get("name") != value["name"]:
+            found.append(f"{before}{name}={_method_name(inner)}")
+        found += _changes(inner, value["settings"], f"{before}{name}.")
+    return found

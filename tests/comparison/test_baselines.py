@@ -5,9 +5,8 @@ import pytest
 from scipy.stats import norm
 
 import posteria as po
-from posteria.comparison.ask.question import extremes
 from posteria.comparison.enter import baselines
-from posteria.comparison.enter.predictives import ProbsPredictive, QuantilePredictive
+from posteria.comparison.enter.baselines import ProbsPredictive, QuantilePredictive
 from posteria.comparison.judge import grades
 
 MEAN, STD = np.array([0.0, 3.0, -50.0]), np.array([1.0, 0.1, 20.0])
@@ -114,15 +113,3 @@ def test_scores_of_classes_and_of_foreign_data():
 def test_a_class_held_impossible_scores_infinity():
     graded = grades.grade(ProbsPredictive(np.array([[1.0, 0.0], [1.0, 0.0]])), np.array([0, 1]), "classes")
     assert graded.scores["nll"] == np.inf
-
-
-def test_extremes_are_the_furthest_rows():
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(200, 3)) * [1.0, 100.0, 0.01]
-    test = rng.normal(size=(50, 3)) * [1.0, 100.0, 0.01]
-    test[7] = [9.0, 0.0, 0.0]
-    test[8] = [0.0, 0.0, 0.09]
-    mask = extremes(x, test)["extremes"]
-    assert mask.sum() == 5 and mask[7] and mask[8]
-    assert extremes(x, test[:20]) == {}
-    assert extremes(np.zeros((5, 2, 2)), np.zeros((50, 2, 2))) == {}

@@ -1,30 +1,105 @@
-"""From what a user says to a problem: arrays with their model, or a table, a file or a data set that is made ready."""
+"""What is asked: from arrays with their model, or a table, a file or a data set that is made ready, to a problem."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import jax
 import numpy as np
 
-from posteria.comparison.ask.question import Curve, Fold, Problem, describe, extremes, kind_of
 from posteria.data import splits
-from posteria.data.arrays import check_same_length, check_x, is_frame, rows
+from posteria.data.arrays import check_same_length, check_x, is_frame, num_rows, rows
 from posteria.data.encode import Category
+from posteria.data.foreign import extremes
+from posteria.data.preparation import Preparation
 from posteria.data.source import Source, read_more, read_source, source_of_frame
 from posteria.data.splits import Split, Splits
+from posteria.data.standardise import Standardiser
 from posteria.errors import SettingError
 from posteria.models.model import Model
 from posteria.models.priors import Normal
 from posteria.models.tabular import model_for
 from posteria.models.target import Target
+from posteria.posteriors.store import fingerprint
+from posteria.posteriors.units import in_units
 from posteria.settings import CountFromZero, checked, up_to
 
 SEEDS = 1  # splits, unless more are asked for
 MOST_SEEDS = 10_000
 NETWORK = "mlp:50,50"
 CURVE_POINTS = 120
+
+
+@dataclass(frozen=True, eq=False)
+class Fold:
+    """One split. `train` is as the model wants it; `y_test` and `y_train` are in the data's own units, or labels."""
+
+    seed: int
+    train: tuple[Any, np.ndarray]
+    y_train: np.ndarray
+    x_test: Any
+    y_test: np.ndarray
+    scale: Standardiser | None = None  # of y; None: the model sees own units
+    far: dict[str, np.ndarray] = field(default_factory=dict)  # test rows out of distribution, as masks by name
+    out: dict[str, Any] = field(default_factory=dict)  # further inputs out of distribution, by name
+    preparation: Preparation | None = None
+    test_rows: np.ndarray | None = None  # their numbers in the file they came from, the first is 0
+
+    def predict(self, posterior: Any, x: Any) -> Any:
+        """A posterior's (or a baseline's) prediction in the data's own units."""
+        predictive = posterior.predict(x)
+        return in_units(predictive, self.scale) if hasattr(posterior, "draws") else predictive
+
+    @property
+    def fingerprint(self) -> str:
+        return fingerprint((self.train, self.x_test, self.y_test, self.out))
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """Inputs along the one axis of a one-dimensional problem, for its picture."""
+
+    x: np.ndarray  # (g,), own units
+    inputs: np.ndarray  # (g, 1), as the model wants them
+    train_x: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    name: str
+    title: str
+    model: Model
+    folds: tuple[Fold, ...]
+    splits: Splits
+    data: dict  # of results.json
+    curve: Curve | None = None
+    source: dict = field(default_factory=dict)  # JSON that travels with every run: how the command line reads the data
+    options: dict[str, str] | None = None  # of `posteria fit`, for this model; None where it has no words for it
+
+    @property
+    def kind(self) -> str:
+        return kind_of(self.model)
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.data["class_names"])
+
+    @property
+    def setting(self) -> dict:
+        """Of results.json: the model and the splits."""
+        return {
+            "network": _spelled(self.model),
+            "likelihood": repr(self.model.likelihood),
+            "prior": repr(self.model.prior),
+            "temperature": self.model.temperature,
+            "split": self.splits.about,
+            "seeds": [fold.seed for fold in self.folds],
+        }
+
+
+def kind_of(model: Model) -> str:
+    return "classes" if hasattr(model.likelihood, "probs") else "regression"
 
 
 def ask(
@@ -165,6 +240,32 @@ def _fold(seed: int, source: Source, split: Split, given: dict[str, Any], is_pre
 # ---- what is said of them
 
 
+def describe(
+    name: str,
+    kind: str,
+    folds: tuple[Fold, ...],
+    *,
+    num_rows_all: int,
+    columns: int,
+    class_names: tuple = (),
+    **more: Any,
+) -> dict:
+    """The `data` part of results.json."""
+    return {
+        "name": name,
+        "rows": num_rows_all,
+        "train_rows": num_rows(folds[0].train[0]),
+        "test_rows": len(folds[0].y_test),
+        "columns": columns,
+        "categorical": 0,
+        "kind": kind,
+        "target": "",
+        "class_names": list(class_names),
+        "fingerprint": folds[0].fingerprint,
+        "notes": [],
+    } | more
+
+
 def _facts(source: Source, folds: tuple[Fold, ...]) -> dict:
     """The `data` part of results.json."""
     preparation = folds[0].preparation
@@ -205,3 +306,12 @@ def _options(likelihood: Any, prior: Any, temperature: float) -> dict[str, str] 
         return None
     options = {} if prior is None else {"--prior-std": f"{prior.std:g}"}
     return options | ({} if temperature == 1.0 else {"--temperature": f"{temperature:g}"})
+
+
+def _spelled(model: Model) -> str:
+    """The network, as a reader would write it."""
+    spec = model.network.spec
+    if spec is None:
+        return "your own network"
+    settings = ", ".join(f"{key}={value}" for key, value in spec["settings"].items() if value is not None)
+    return f"{spec['name']}({settings})"

@@ -1,1 +1,0 @@
-"""What is asked: data, the splits of their rows, a model."""
