@@ -1,5 +1,6 @@
 """Every likelihood is held to the laws of likelihoods, and SciPy's distributions to check them."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -52,6 +53,45 @@ class TestStudentTOfGivenScale(LikelihoodLaws):
 
 class TestStudentTWithoutVariance(LikelihoodLaws):
     likelihood = po.likelihoods.StudentT(df=1.5, scale=0.3)
+
+
+class TestAsymmetricLaplace(LikelihoodLaws):
+    likelihood = po.likelihoods.AsymmetricLaplace(level=0.2, scale=0.5)
+
+    def kinks(self, outputs):
+        return outputs[:, 0]
+
+    def reference(self, outputs):
+        kappa = 0.5  # its square is level / (1 - level)
+        return stats.laplace_asymmetric(kappa, outputs, kappa * 0.5 / 0.2)
+
+    def test_the_outputs_are_the_quantile(self):
+        outputs = jnp.asarray([[-1.0], [0.0], [3.0]])
+        np.testing.assert_allclose(self.likelihood.cdf({}, outputs, outputs), 0.2, rtol=1e-6)
+
+
+class TestLaplace(LikelihoodLaws):
+    likelihood = po.likelihoods.AsymmetricLaplace(shape=3.0, rate=2.0)
+    own = {"log_inverse_scale": jnp.float32(0.7)}  # noqa: RUF012
+    kinks = TestAsymmetricLaplace.kinks
+
+    def reference(self, outputs):
+        return stats.laplace(outputs, 2 * np.exp(-0.7))
+
+    def test_the_inferred_scale_has_its_closed_form_posterior(self):
+        rng = np.random.default_rng(0)
+        y, outputs = rng.normal(size=(2, 40, 1)).astype(np.float32)
+        grid = np.linspace(-2, 3, 5001)
+
+        def log_joint(value):
+            own = {"log_inverse_scale": value}
+            return self.likelihood.log_prior(own) + self.likelihood.log_prob(own, outputs, y).sum()
+
+        log_density = np.asarray(jax.vmap(log_joint)(jnp.asarray(grid, jnp.float32)), np.float64)
+        density = np.exp(log_density - log_density.max())
+        exact = stats.gamma(3.0 + 40, scale=1 / (2.0 + 0.5 * np.abs(y - outputs).sum()))
+        mean = np.sum(density * np.exp(grid)) / density.sum()
+        np.testing.assert_allclose(mean, exact.mean(), rtol=1e-4)
 
 
 class TestBernoulli(LikelihoodLaws):

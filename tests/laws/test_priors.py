@@ -74,6 +74,18 @@ class TestScaleMixture(PriorLaws):
         return TwoNormals()
 
 
+class TestHorseshoeLike(PriorLaws):
+    prior = po.priors.HorseshoeLike(scale=0.3)
+
+    def test_its_density_far_from_the_pole_is_the_papers(self):
+        value = np.array([1e-20, 1e-3, -0.1, 0.5, -2.0, 1e4])
+        got = [float(self.prior.log_prob(jnp.asarray([entry], jnp.float32), self.leaves[0])) for entry in value]
+        np.testing.assert_allclose(got, np.log(np.log1p((0.3 / value) ** 2) / (2 * np.pi * 0.3)), rtol=1e-5)
+
+    def test_without_a_standard_deviation_the_unit_is_the_scale(self):
+        assert self.prior.unit(self.leaves[0]) == 0.3
+
+
 class TestLogUniform(PriorLaws):
     prior = po.priors.LogUniform()
 

@@ -16,6 +16,7 @@ from jax.scipy import special
 
 from posteria.errors import NetworkError, SettingError
 from posteria.models import cdfs, densities, parts, y_checks
+from posteria.models.asymmetric_laplace import AsymmetricLaplace as AsymmetricLaplace
 from posteria.models.parts import Infer, infer
 from posteria.settings import Positive, check_settings
 from posteria.tree import Json, Params
@@ -372,7 +373,18 @@ def _diagonal(entries: jax.Array) -> jax.Array:
     return entries[..., None] * jnp.eye(entries.shape[-1], dtype=entries.dtype)
 
 
-MEMBERS = {cls.__name__: cls for cls in (Gaussian, HeteroscedasticGaussian, StudentT, Bernoulli, Categorical, Poisson)}
+MEMBERS = {
+    cls.__name__: cls
+    for cls in (
+        Gaussian,
+        HeteroscedasticGaussian,
+        StudentT,
+        AsymmetricLaplace,
+        Bernoulli,
+        Categorical,
+        Poisson,
+    )
+}
 
 
 def to_json(likelihood: Likelihood) -> Json | None:

@@ -19,6 +19,7 @@ from jax.typing import ArrayLike
 from posteria.errors import SettingError
 from posteria.models import densities, parts
 from posteria.models.from_posterior import FromPosterior as FromPosterior
+from posteria.models.horseshoe_like import HorseshoeLike as HorseshoeLike
 from posteria.settings import Positive, ProperShare, check_settings
 from posteria.tree import Json
 
@@ -326,7 +327,9 @@ def _standard_t(key: jax.Array, shape: tuple[int, ...], dtype: np.dtype, df: flo
     return jax.random.t(key, df, shape, dtype)
 
 
-MEMBERS = {cls.__name__: cls for cls in (Normal, FanIn, Laplace, StudentT, Logistic, ScaleMixture, LogUniform)}
+MEMBERS = {
+    cls.__name__: cls for cls in (Normal, FanIn, Laplace, StudentT, Logistic, ScaleMixture, HorseshoeLike, LogUniform)
+}
 
 
 def to_json(prior: Prior) -> Json | None:

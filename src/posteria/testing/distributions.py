@@ -58,7 +58,9 @@ def distribution_of(laws: Any) -> Distribution:
             points, widths = np.arange(math.ceil(50 + mean + 60 * math.sqrt(variance)), dtype=float), 1.0
             y = jnp.asarray(points, jnp.float32)[:, None]
         else:
-            points, widths = quadrature.grid(samples[:, row], laws.support)
+            kinks = laws().kinks(np.asarray(outputs))
+            middle = None if kinks is None else float(kinks[row])
+            points, widths = quadrature.grid(samples[:, row], laws.support, middle)
             y = jnp.asarray(points, jnp.float32)[:, None]
         log_probs, slopes = at(y, jnp.tile(outputs[row], (len(points), 1)))
         masses = np.exp(np.asarray(log_probs, np.float64)) * widths

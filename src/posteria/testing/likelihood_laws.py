@@ -36,6 +36,10 @@ class LikelihoodLaws:
     largest_output: ClassVar[float] = 1e15  # up to which densities and gradients are finite
     hessian: ClassVar[str] = "expected"  # what `output_hessian` is: "expected" over y, or "observed" at y
 
+    def kinks(self, outputs: np.ndarray) -> np.ndarray | None:
+        """Where the density of y has a kink or a jump inside its support, (n,); None: nowhere."""
+        return None
+
     def reference(self, outputs: np.ndarray) -> Any:
         """The same distribution of y, (n, 1) or (n,) for labels, as a frozen one of SciPy's; None: there is none."""
         return None

@@ -182,8 +182,8 @@ def _draws(laws: type[PriorLaws], leaf: Leaf) -> np.ndarray:
 
 @kept
 def _measure(laws: type[PriorLaws], leaf: Leaf) -> Measure:
-    """Of one entry."""
-    middle = _draws(laws, leaf) if laws.prior.is_proper else np.array([-1.0, 0.0, 1.0])
+    """Of one entry; what a prior has of kinks and poles, it has at 0."""
+    draws = _draws(laws, leaf) if laws.prior.is_proper else np.array([-1.0, 0.0, 1.0])
     single = _single(leaf)
     log_density = jax.jit(jax.vmap(lambda entry: laws.prior.log_prob(entry[None], single)))
-    return quadrature.of_density(log_density, middle, laws.support)
+    return quadrature.of_density(log_density, draws, laws.support, middle=0.0)
