@@ -59,6 +59,9 @@ def up_to(least: float, most: float) -> Rule:
 
 Count = Annotated[int, at_least(1)]
 CountFromZero = Annotated[int, at_least(0)]
+MOST_AT_ONCE = 100_000
+Several = Annotated[int, up_to(1, MOST_AT_ONCE)]  # of what is held in memory at once, as chains
+Warmup = Annotated[int, up_to(0, 10_000_000)]
 Positive = Annotated[float, Rule(lambda value: value > 0, "a positive finite number")]
 Share = Annotated[float, Rule(lambda value: 0 <= value < 1, "{} in [0, 1)")]
 ProperShare = Annotated[float, between(0, 1)]
@@ -89,7 +92,8 @@ def _is_posterior_or_weights(value: Any) -> bool:
 
     def is_finite(leaf: Any) -> bool:
         if isinstance(leaf, np.ndarray | np.generic | jax.Array):
-            return jnp.issubdtype(leaf.dtype, jnp.number) and bool(np.isfinite(np.asarray(leaf)).all())
+            is_number = jnp.issubdtype(leaf.dtype, jnp.number) and not np.ma.is_masked(leaf)
+            return is_number and bool(np.isfinite(np.asarray(leaf)).all())
         return _real(leaf) is not REFUSED
 
     if hasattr(value, "sample_params"):
@@ -201,7 +205,7 @@ def _kept(kind: Any, value: Any) -> Any:
 
 def _plain(value: Any) -> Any:
     """A scalar of NumPy's or JAX's as Python's."""
-    if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
+    if getattr(value, "ndim", None) == 0 and hasattr(value, "item") and not getattr(value, "mask", False):
         try:
             return value.item()
         except Exception:  # a tracer's: it has no value yet

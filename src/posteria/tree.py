@@ -41,6 +41,11 @@ def size(tree: Params) -> int:
     return sum(math.prod(jnp.shape(leaf)) for leaf in jax.tree.leaves(tree))
 
 
+def num_bytes(tree: Params) -> int:
+    """Of all leaves."""
+    return sum(math.prod(jnp.shape(leaf)) * jnp.result_type(leaf).itemsize for leaf in jax.tree.leaves(tree))
+
+
 def ravel(tree: Params) -> jax.Array:
     """All leaves as one flat vector, in float32 at least (a sampler's state in bfloat16 would not move)."""
     leaves = jax.tree.leaves(tree)

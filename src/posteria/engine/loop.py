@@ -24,6 +24,7 @@ from posteria.engine import layout as layouts
 from posteria.engine.checkpoint import Checkpoint, Rows
 from posteria.engine.progress import Progress
 from posteria.errors import DensityError, SettingError
+from posteria.machine import check_room
 from posteria.settings import LARGEST_INT
 from posteria.trace import linear
 from posteria.tree import Tree
@@ -127,6 +128,9 @@ class Run:
         chains = layout.apply(_initialiser(kernel), layout.split((keys, starts)), data)
         one_chain = tree.index(layout.join(chains), 0)
         kept_like, info_like = _row_shapes(kernel, keep, one_chain, data)
+        if self._deadline is None:  # else it ends before
+            row_bytes = num_chains * tree.num_bytes((kept_like, info_like))
+            check_room(num_rows * row_bytes, f"{num_rows:,} rows of {self._name()}")
 
         kept, infos, is_finished = Rows(), Rows(), num_rows == 0
         checkpoint = Checkpoint(self._folder, self._path, self._identity, self._finished)

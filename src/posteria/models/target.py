@@ -10,8 +10,8 @@ import numpy as np
 from posteria import tree
 from posteria.compiled import kept
 from posteria.data.arrays import Data, check_same_length, check_x, is_frame, num_rows, rows
-from posteria.errors import DataError, DensityError, NetworkError, SettingError, TooLargeError
-from posteria.machine import available_memory, readable
+from posteria.errors import DataError, DensityError, NetworkError, SettingError
+from posteria.machine import check_room
 from posteria.models.model import InputSpec, Model, initialiser, network_structs
 from posteria.models.priors import Leaf
 from posteria.networks import Network, check_is_function_of_one_datum, check_outputs
@@ -37,7 +37,7 @@ class Target:
             self.columns = list(x.columns) if is_frame(x) else None
             x = check_x(x)
             self._spec = InputSpec.of(x)
-            _check_size(model.network, self._spec)
+            check_room(COPIES * tree.num_bytes(network_structs(model.network, self._spec)), "training this network")
             self.num_outputs = _num_outputs(model.network, self._spec)
             if y is not None:
                 y = model.likelihood.check(y, self.num_outputs)
@@ -157,6 +157,7 @@ class Target:
 
     def several_inits(self, key: jax.Array, num: int) -> tuple[Params, str]:
         """`num` different starts with a leading axis, and a note: a trained network has but one initialisation."""
+        check_room(COPIES * num * tree.num_bytes(self.structs), f"{num:,} starts")
         keys = jax.random.split(key, num)
         if num > 1 and self.model.network.trained:
             return tree.stack([self.sample_prior(k) for k in keys]), (
@@ -178,6 +179,7 @@ class Target:
 
 def broadcast_starts(start: Params, structs: Params, num: int) -> Params:
     """One start, or one with a leading axis of `num`, as `num` starts of the right shapes and dtypes."""
+    check_room(COPIES * num * tree.num_bytes(structs), f"{num:,} starts")
     if jax.tree.structure(start) != jax.tree.structure(structs):
         raise NetworkError(
             f"start has leaves {tree.paths(start)}",
@@ -290,18 +292,6 @@ def _pair(data: Data) -> tuple[Data, Data]:
     if not isinstance(data, tuple | list) or len(data) != 2:
         raise DataError(f"data is {type(data).__name__}", "a pair (x, y), or None for the prior", "pass (x, y)")
     return data[0], data[1]
-
-
-def _check_size(network: Network, spec: InputSpec) -> None:
-    """Refuse a network that this machine cannot train, while it is only shapes."""
-    leaves = jax.tree.leaves(network_structs(network, spec))
-    num_bytes = COPIES * sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
-    if num_bytes > available_memory():
-        raise TooLargeError(
-            f"the network needs {readable(num_bytes)} for its weights and their gradients",
-            f"at most {readable(available_memory())}, as this machine has",
-            "take a smaller network",
-        )
 
 
 def _check_network(network: Network, spec: InputSpec, x: Data) -> None:

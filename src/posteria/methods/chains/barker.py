@@ -16,7 +16,7 @@ from posteria.compiled import kept
 from posteria.engine.loop import Run
 from posteria.methods.chains.warmup import Adaptation, Info, Sampler, Tuning, run_chains
 from posteria.models.target import Density, Target
-from posteria.settings import Count, CountFromZero, Positive, ProperShare, Start, check_settings
+from posteria.settings import Count, Positive, ProperShare, Several, Start, Warmup, check_settings
 
 
 @dataclass(frozen=True)
@@ -27,9 +27,9 @@ class Barker:
     each coordinate, in warm-up to `target_acceptance`.
     """
 
-    num_chains: Count = 4
+    num_chains: Several = 4
     num_draws: Count = 500
-    num_warmup: CountFromZero = 2000
+    num_warmup: Warmup = 2000
     thinning: Count = 10
     step_size: Positive | None = None
     target_acceptance: ProperShare = 0.4

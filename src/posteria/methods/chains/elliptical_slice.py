@@ -14,7 +14,7 @@ from posteria.compiled import kept
 from posteria.engine.loop import Run
 from posteria.methods.chains.warmup import Adaptation, Info, Sampler, Tuning, run_chains
 from posteria.models.target import Density, Target
-from posteria.settings import Count, CountFromZero, Start, check_settings
+from posteria.settings import Count, Several, Start, Warmup, check_settings
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,9 @@ class EllipticalSlice:
     The Gaussian is centred where warm-up ended, and is wide: `WIDTH` units of the prior, or of the subspace.
     """
 
-    num_chains: Count = 4
+    num_chains: Several = 4
     num_draws: Count = 500
-    num_warmup: CountFromZero = 500
+    num_warmup: Warmup = 500
     thinning: Count = 5
     start: Start = "map"
 

@@ -16,7 +16,7 @@ from posteria.engine.loop import Run
 from posteria.errors import SettingError
 from posteria.methods.chains.warmup import Adaptation, Info, Sampler, Tuning, run_chains
 from posteria.models.target import Density, Target
-from posteria.settings import Count, CountFromZero, Positive, ProperShare, Share, Start, check_settings
+from posteria.settings import Count, Positive, ProperShare, Several, Share, Start, Warmup, check_settings
 
 
 @dataclass(frozen=True)
@@ -29,9 +29,9 @@ class HMC:
     `max_leapfrog` steps are taken. `step_size=None` is tuned in warm-up to `target_acceptance`.
     """
 
-    num_chains: Count = 4
+    num_chains: Several = 4
     num_draws: Count = 300
-    num_warmup: CountFromZero = 150
+    num_warmup: Warmup = 150
     thinning: Count = 1
     step_size: Positive | None = None
     trajectory: Positive | None = None

@@ -23,7 +23,7 @@ from posteria.methods.starts import find_starts
 from posteria.models.coordinates import Coordinates, coordinates
 from posteria.models.target import Density, Target, check_starts
 from posteria.posteriors.draws import Draws, DrawsPosterior
-from posteria.settings import Count, CountFromZero, Positive, ProperShare, Start, above, check_settings
+from posteria.settings import Count, Positive, ProperShare, Several, Start, Warmup, above, check_settings
 
 GRADIENTS_A_STEP = 2  # of McLachlan's integrator
 LEAST_TUNING = 30
@@ -38,9 +38,9 @@ class MCLMC:
     `step_size` (in units of the prior) is then not tuned, and the length is sqrt(number of weights).
     """
 
-    num_chains: Count = 4
+    num_chains: Several = 4
     num_draws: Count = 500
-    num_warmup: CountFromZero = 3000
+    num_warmup: Warmup = 3000
     thinning: Count = 20
     step_size: Positive | None = None
     energy_variance: Positive = 5e-4
@@ -68,9 +68,9 @@ class AdjustedMCLMC:
     `mean_steps` steps on average. `step_size` (in units of the prior) is then not tuned.
     """
 
-    num_chains: Count = 4
+    num_chains: Several = 4
     num_draws: Count = 500
-    num_warmup: CountFromZero = 1500
+    num_warmup: Warmup = 1500
     thinning: Count = 10
     step_size: Positive | None = None
     mean_steps: Annotated[float, above(1.1)] = 2.0

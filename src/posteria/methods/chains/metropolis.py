@@ -14,7 +14,7 @@ from posteria.compiled import kept
 from posteria.engine.loop import Run
 from posteria.methods.chains.warmup import Adaptation, Info, Sampler, Tuning, run_chains
 from posteria.models.target import Density, Target
-from posteria.settings import Count, CountFromZero, Positive, ProperShare, Start, check_settings
+from posteria.settings import Count, Positive, ProperShare, Several, Start, Warmup, check_settings
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,9 @@ class MetropolisHastings:
     when None.
     """
 
-    num_chains: Count = 4
+    num_chains: Several = 4
     num_draws: Count = 1000
-    num_warmup: CountFromZero = 5000
+    num_warmup: Warmup = 5000
     thinning: Count = 20
     step_size: Positive | None = None
     target_acceptance: ProperShare = 0.234

@@ -12,7 +12,7 @@ from posteria.engine.loop import Run
 from posteria.methods.chains.hmc import FIRST_STEP_SIZE
 from posteria.methods.chains.warmup import Adaptation, Info, Sampler, Tuning, run_chains
 from posteria.models.target import Density, Target
-from posteria.settings import Count, CountFromZero, Positive, ProperShare, Start, check_settings, up_to
+from posteria.settings import Count, Positive, ProperShare, Several, Start, Warmup, check_settings, up_to
 
 
 @dataclass(frozen=True)
@@ -22,9 +22,9 @@ class NUTS:
     `step_size` is in units of the prior; a trajectory has at most 2 ** `max_doublings` leapfrog steps.
     """
 
-    num_chains: Count = 4
+    num_chains: Several = 4
     num_draws: Count = 500
-    num_warmup: CountFromZero = 500
+    num_warmup: Warmup = 500
     thinning: Count = 1
     step_size: Positive | None = None
     max_doublings: Annotated[int, up_to(1, 20)] = 10

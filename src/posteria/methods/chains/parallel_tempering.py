@@ -24,7 +24,7 @@ from posteria.methods.starts import find_starts
 from posteria.models.coordinates import Coordinates, coordinates
 from posteria.models.target import Density, Target, check_starts
 from posteria.posteriors.draws import Draws, DrawsPosterior
-from posteria.settings import Count, CountFromZero, Start, at_least, check_settings
+from posteria.settings import MOST_AT_ONCE, Count, Several, Start, Warmup, check_settings, up_to
 
 LADDER_POWER = 5.0  # neighbours are as easily exchanged near the prior as near the posterior
 LEAST_SWAPPED = 0.05  # below it, a pair of neighbours is as good as cut off
@@ -40,11 +40,11 @@ class ParallelTempering:
     period, as HMC's, or as far as `max_leapfrog` steps go; step sizes are tuned for each replica.
     """
 
-    num_chains: Count = 2
+    num_chains: Several = 2
     num_draws: Count = 500
-    num_warmup: CountFromZero = 200
+    num_warmup: Warmup = 200
     thinning: Count = 1
-    num_replicas: Annotated[int, at_least(2)] = 8
+    num_replicas: Annotated[int, up_to(2, MOST_AT_ONCE)] = 8
     max_leapfrog: Count = 50
     start: Start = "map"
 

@@ -15,7 +15,7 @@ from posteria.compiled import kept
 from posteria.errors import SettingError
 from posteria.models.coordinates import coordinates
 from posteria.models.target import Target
-from posteria.settings import Count, ProperShare, at_least, check_settings
+from posteria.settings import MOST_AT_ONCE, Count, ProperShare, check_settings, up_to
 
 MAX_POWERS = 2000
 FIRST_STEP_SIZE = 0.5  # in standard deviations of the particles
@@ -30,8 +30,8 @@ class TemperedSMC:
     moves of HMC, in units of the particles' own spread. The standard error comes from `num_runs` independent runs.
     """
 
-    num_particles: Annotated[int, at_least(2)] = 500
-    num_runs: Annotated[int, at_least(2)] = 8
+    num_particles: Annotated[int, up_to(2, MOST_AT_ONCE)] = 500
+    num_runs: Annotated[int, up_to(2, MOST_AT_ONCE)] = 8
     num_moves: Count = 5
     num_leapfrog: Count = 8
     target_ess: ProperShare = 0.8

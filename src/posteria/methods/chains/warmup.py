@@ -13,12 +13,14 @@ import numpy as np
 
 from posteria.compiled import kept
 from posteria.engine.loop import Kernel, Run
+from posteria.errors import SettingError
 from posteria.methods.starts import find_starts
 from posteria.models.coordinates import Coordinates, coordinates
 from posteria.models.target import Density, Target, check_starts
 from posteria.posteriors.draws import Draws, DrawsPosterior
 
 WARMUP_SHARE = 0.5  # of max_seconds that warm-up may use
+MOST_WARMUP = 1_000_000  # steps, whose windows are listed
 
 
 class Tuning(NamedTuple):
@@ -62,6 +64,8 @@ def run_chains(
     run: Run,
 ) -> Draws | DrawsPosterior:
     """Warm up and draw: `num_chains` chains of `num_draws`, each kept after `thinning` steps."""
+    if adaptation.num_steps > MOST_WARMUP:
+        raise SettingError(f"num_warmup is {adaptation.num_steps:,}", f"at most {MOST_WARMUP:,}", "draw more instead")
     target.check_proper()
     key_start, key_warmup, key_draws = jax.random.split(key, 3)
     bare: Any = target.without_data()

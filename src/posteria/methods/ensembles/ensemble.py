@@ -14,7 +14,7 @@ from posteria.methods.points.map import MAP
 from posteria.models.target import Target
 from posteria.posteriors.base import Posterior
 from posteria.posteriors.mixture import MixturePosterior
-from posteria.settings import AnyMethod, Count, check_settings
+from posteria.settings import AnyMethod, Several, check_settings
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Ensemble:
     """`size` independent fits of `method`: a deep ensemble with MAP, MultiSWAG with SWAG."""
 
     method: AnyMethod = field(default_factory=MAP)
-    size: Count = 5
+    size: Several = 5
 
     fidelity: ClassVar[str] = "procedure"
 

@@ -21,7 +21,7 @@ from posteria.methods.ensembles.swag import SWAG
 from posteria.models.target import Target
 from posteria.posteriors.base import Posterior
 from posteria.posteriors.restricted import Plane, SubspacePosterior, restricted
-from posteria.settings import AnyMethod, Count, check_settings
+from posteria.settings import AnyMethod, Several, check_settings
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Subspace:
 
     method: AnyMethod = field(default_factory=EllipticalSlice)
     basis: Literal["pca", "random", "curve"] = "pca"
-    rank: Count = 5
+    rank: Several = 5
     swag: SWAG = field(default_factory=SWAG)
 
     fidelity: ClassVar[str] = "procedure"  # exact only where the posterior lies in the subspace

@@ -17,10 +17,13 @@ import numpy as np
 from posteria.compiled import kept
 from posteria.data.batches import batch_of, num_steps_per_epoch
 from posteria.engine.loop import Kernel, Run
+from posteria.machine import check_room
 from posteria.models.coordinates import coordinates
 from posteria.models.target import Target, check_starts, log_densities
 from posteria.posteriors.draws import Draws, DrawsPosterior
-from posteria.settings import Count, Positive, check_settings
+from posteria.settings import Count, Positive, Several, check_settings
+
+PAIR_BYTES = 16  # of two particles: their distance, its kernel and gradients
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,7 @@ class SVGD:
     network's initialiser and move by Adam with a cosine decay from `learning_rate` to 0.
     """
 
-    size: Count = 20
+    size: Several = 20
     num_epochs: Count = 1000
     batch_size: Count | None = None
     learning_rate: Positive = 0.05
@@ -44,6 +47,7 @@ class SVGD:
 
     def fit(self, key: jax.Array, target: Target, start: Any, run: Run) -> DrawsPosterior:
         target.check_proper()
+        check_room(PAIR_BYTES * self.size**2, f"the distances between {self.size:,} particles")
         key_start, key_part, key_loop = jax.random.split(key, 3)
         bare: Any = target.without_data()
         flat = coordinates(bare)

@@ -20,7 +20,7 @@ from posteria.models.target import Target
 from posteria.posteriors.base import Posterior
 from posteria.posteriors.gaussian import GaussianPosterior, LowRank
 from posteria.posteriors.mixture import MixturePosterior
-from posteria.settings import Count, Positive, Share, at_least, check_settings
+from posteria.settings import MOST_AT_ONCE, Count, Positive, Share, check_settings, up_to
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class SWAG:
 
     map: MAP | None = field(default_factory=MAP)
     num_snapshots: Count = 40
-    rank: Annotated[int, at_least(2)] = 20
+    rank: Annotated[int, up_to(2, MOST_AT_ONCE)] = 20
     epochs_per_snapshot: Count = 1
     batch_size: Count | None = 32
     learning_rate: Positive | None = None

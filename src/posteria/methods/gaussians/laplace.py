@@ -30,7 +30,7 @@ from posteria.methods.points.tuning import fit_own, prior_precision
 from posteria.models.model import Model
 from posteria.models.target import Target
 from posteria.posteriors.linearised import LaplacePosterior
-from posteria.settings import Count, Text, check_settings
+from posteria.settings import Several, Text, check_settings
 
 FULL_BATCH = 1000  # data up to which the default ascent takes them all at once
 BATCH_SIZE = 128  # beyond: mini-batches, whose noise finds modes that predict better than full batches' do
@@ -61,8 +61,8 @@ class Laplace:
     curvature: Curvature = "ggn"
     predictive: Literal["linearised", "sampled", "probit"] = "linearised"
     map: MAP | Literal["auto"] = "auto"
-    rank: Count = 100
-    num_labels: Count = 1
+    rank: Several = 100
+    num_labels: Several = 1
 
     fidelity: ClassVar[str] = "exact"
     paper: ClassVar[str] = "MacKay 1992; Daxberger et al. 2021"

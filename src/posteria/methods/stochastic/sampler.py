@@ -25,7 +25,7 @@ from posteria.models.coordinates import Coordinates, coordinates
 from posteria.models.target import Density, Target, check_starts
 from posteria.posteriors.draws import Draws, DrawsPosterior
 from posteria.random import fast_normal
-from posteria.settings import Count, CountFromZero, Positive, Start, check_settings
+from posteria.settings import Count, Positive, Several, Start, Warmup, check_settings
 
 SQUARES_DECAY = 0.999  # of the running mean of squared gradients
 CLIMB_STEPS = 3000  # of the optimiser that finds a start, where batches are smaller than the data
@@ -63,9 +63,9 @@ class StochasticGradientSampler:
     Baker et al. 2019) or the chain's own position an epoch ago ("svrg", Dubey et al. 2016), for twice the cost a step.
     """
 
-    num_chains: Count = 4
+    num_chains: Several = 4
     num_draws: Count = 200
-    num_warmup: CountFromZero = 5000
+    num_warmup: Warmup = 5000
     thinning: Count = 100
     step_size: Positive | None = None
     batch_size: Count | None = 128

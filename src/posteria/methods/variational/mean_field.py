@@ -23,7 +23,7 @@ from posteria.methods.variational.bound import Bound, Info, State
 from posteria.methods.variational.rank_one_family import FACTOR_PRIOR, RankOneFamily
 from posteria.models.target import Target, check_starts
 from posteria.posteriors.gaussian import GaussianPosterior
-from posteria.settings import Count, Optimizer, Positive, Start, check_settings
+from posteria.settings import Count, Optimizer, Positive, Several, Start, check_settings
 from posteria.trace.local import SHARED, treatments
 from posteria.trace.moments import moments
 
@@ -54,8 +54,8 @@ class MeanField:
     optimizer: Optimizer | None = None
     estimator: Literal["local", "flipout", "weights", "moments", "local-independent"] | None = None
     family: Literal["diagonal", "full", "lowrank", "rank-one"] = "diagonal"
-    rank: Count = 10
-    num_samples: Count = 1
+    rank: Several = 10
+    num_samples: Several = 1
     start: Start = "init"
     initial_std: Positive = 0.1
     kl_weights: Literal["even", "blundell"] = "even"

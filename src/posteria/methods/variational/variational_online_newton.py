@@ -25,7 +25,7 @@ from posteria.methods.variational.bound import Info, State
 from posteria.models.target import Target, check_starts
 from posteria.posteriors.gaussian import Diagonal, GaussianPosterior
 from posteria.random import fast_normal
-from posteria.settings import Count, Positive, Share, Start, check_settings
+from posteria.settings import Count, Positive, Several, Share, Start, check_settings
 
 HESSIAN_WINDOWS = 10  # averaging times of the Hessian in a fit, where its decay is not given: the start is forgotten
 
@@ -45,7 +45,7 @@ class VariationalOnlineNewton:
     momentum: Share = 0.9
     hessian_decay: Share | None = None
     initial_hessian: Positive = 1.0
-    num_samples: Count = 1
+    num_samples: Several = 1
     start: Start = "init"
 
     fidelity: ClassVar[str] = "family-optimum"
