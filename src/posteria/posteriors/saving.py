@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from posteria import networks
+from posteria import __version__, networks
 from posteria.errors import StoreError
 from posteria.models import likelihoods, priors
 from posteria.models.model import Model
@@ -32,7 +32,7 @@ MODULES = (
     "rank_one",
     "restricted",
 )
-VERSIONS_OF = ("posteria", "jax", "jaxlib", "flax", "optax", "blackjax", "numpy")
+VERSIONS_OF = ("jax", "jaxlib", "flax", "optax", "blackjax", "numpy")
 
 
 def save(posterior: Posterior, folder: Path, if_exists: str = "error") -> None:
@@ -172,7 +172,8 @@ def _fingerprint(network: networks.Network, x: Any) -> list[float]:
 
 
 def versions() -> dict[str, str]:
-    return {name: importlib.metadata.version(name) for name in VERSIONS_OF} | {"python": platform.python_version()}
+    others = {name: importlib.metadata.version(name) for name in VERSIONS_OF}
+    return {"posteria": __version__} | others | {"python": platform.python_version()}
 
 
 def _short(structure: list) -> str:
