@@ -94,7 +94,7 @@ class Shared:
 
 
 def contents(part: Any) -> Hashable:
-    """What `part` is now, to compare by: itself where it says when it equals another, else its class and attributes.
+    """What `part` is now, to compare by: itself if it says when it equals another, else which it is and what it holds.
 
     An object that is hashed by identity would be taken for the same after its attributes have changed.
     """
@@ -104,7 +104,21 @@ def contents(part: Any) -> Hashable:
             return part
         except TypeError:  # a frozen dataclass that holds an array
             pass
-    return _frozen(part, ())
+    return id(part), _frozen(part, ())
+
+
+class Part:
+    """A part of the user's model as an argument of what is `kept`: equal while it is the same and holds the same."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+        self._contents = contents(value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Part) and self._contents == other._contents
+
+    def __hash__(self) -> int:
+        return hash(self._contents)
 
 
 def _hash_of(value: object) -> Any:

@@ -287,7 +287,7 @@ def test_models_refuse_what_is_no_likelihood_and_know_a_part_that_has_changed():
     prior = Changing()  # a dataclass that is not frozen has no hash
     model = po.Model(po.nn.mlp((5,)), prior=prior)
     before = hash(model)
-    assert model == po.Model(po.nn.mlp((5,)), prior=Changing())
+    assert model == po.Model(po.nn.mlp((5,)), prior=prior)
     prior.is_proper = False
     assert hash(model) != before
 

@@ -13,7 +13,7 @@ import numpy as np
 from jax.scipy.special import logsumexp, ndtri, xlogy
 
 from posteria import tree
-from posteria.compiled import kept
+from posteria.compiled import Part, give_back, kept
 from posteria.data.arrays import num_rows, rows
 from posteria.errors import CapabilityError, DataError, SettingError
 from posteria.models.likelihoods import Likelihood
@@ -144,13 +144,14 @@ class Predictive:
         """
         n = num_rows(self._x)
         size = min(self._block_size(max(num_held, self._num_draws)), 1 << (n - 1).bit_length())
-        compiled = _compiled(statistic, self._likelihood)
+        compiled = _compiled(statistic, Part(self._likelihood))
         parts = []
         for number, first in enumerate(range(0, n, size)):
             block = np.minimum(np.arange(first, first + size), n - 1)  # the last block repeats its last row
             outputs, own = self.forward(rows(self._x, block))
             part = compiled(own, outputs, None if y is None else y[block], *shared(number))
             parts.append(jax.tree.map(lambda leaf: np.asarray(leaf)[: n - first], part))  # noqa: B023
+        give_back()
         return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
 
     def _block_size(self, num_held: int) -> int:
@@ -173,8 +174,8 @@ class Predictive:
 
 
 @kept
-def _compiled(statistic: Callable, likelihood: Any) -> Callable:
-    return jax.jit(lambda *args: statistic(likelihood, *args))
+def _compiled(statistic: Callable, likelihood: Part) -> Callable:
+    return jax.jit(lambda *args: statistic(likelihood.value, *args))
 
 
 def _over_draws(fn: Callable, own: Any, outputs: jax.Array) -> Any:
