@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from posteria.cli.app import Json, Quiet, app
-from posteria.cli.fits import OwnMethods, OwnNetwork, load_posterior
-from posteria.cli.printing import print_json
+from posteria.cli.fits import INTERRUPTED, OwnMethods, OwnNetwork, load_posterior
+from posteria.cli.printing import print_json, say
 
 
 @app.command()
@@ -29,8 +29,16 @@ def export(
     posterior, _ = load_posterior(folder, network, methods)
     if draws is not None:
         posterior = posterior.thin(draws)
-    size = posterior.export(out)
-    timed = subprocess.run([sys.executable, "-P", str(out / "predict.py"), "--time"], capture_output=True, text=True)
+    try:
+        size = posterior.export(out)
+    except KeyboardInterrupt:
+        say("Interrupted; nothing was written.")
+        raise typer.Exit(INTERRUPTED) from None
+    try:
+        timed = subprocess.run([sys.executable, str(out / "predict.py"), "--time"], capture_output=True, text=True)
+    except KeyboardInterrupt:
+        say(f"Interrupted; {out} is whole, and was not timed.")
+        raise typer.Exit(INTERRUPTED) from None
     measured = json.loads(timed.stdout) if timed.returncode == 0 else {}
     summary = {"folder": str(out), "bytes": size, "draws": posterior.num_draws} | measured
     if as_json:

@@ -65,6 +65,7 @@ def _read(data: str, preparation: "Preparation") -> "tuple[pd.DataFrame, pd.Data
     import pandas as pd
 
     from posteria.data.csv_file import read_frame
+    from posteria.data.encode import Category
     from posteria.data.formats import read_npz
 
     path = Path(data)
@@ -73,7 +74,8 @@ def _read(data: str, preparation: "Preparation") -> "tuple[pd.DataFrame, pd.Data
             raise DataError(f"no file {path}", "an .npz file with an array x", "check the path")
         (x,) = read_npz(path, "x")
         return pd.DataFrame({"row": np.arange(len(x))}), x
-    frame = read_frame(path)
+    columns = preparation.encoder.columns if preparation.encoder is not None else ()
+    frame = read_frame(path, {column.name: column.levels for column in columns if isinstance(column, Category)})
     return frame, frame if preparation.encoder is not None else frame.to_numpy(np.float64)
 
 

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 Data = Tree  # of arrays with a common leading axis
 Rows = slice | np.ndarray | list[int]  # which of them
 ROWS_SHOWN = 5
-LARGEST = 1e150  # its square is finite: rows are standardised by their squares
 
 
 def check_x(x: Data, name: str = "x") -> Data:

@@ -2,9 +2,11 @@
 
 import csv
 import warnings
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from posteria.data.cells import MISSING
 from posteria.errors import DataError
 
 if TYPE_CHECKING:
@@ -12,21 +14,21 @@ if TYPE_CHECKING:
 
 DELIMITERS = ",;\t|"
 LINES_SNIFFED = 50
-MISSING = ["?"]  # besides pandas' own: the empty string, NA, NaN, null, ...
 
 
-def read_frame(path: str | Path) -> "pd.DataFrame":
+def read_frame(path: str | Path, levels: Mapping[str, Iterable[str]] = {}) -> "pd.DataFrame":
     """A file with a header line; the delimiter is found, a UTF-8 byte-order mark and spaces around names dropped.
 
     In a file separated by semicolons a decimal comma is understood. A nameless first column that counts the rows (as
-    pandas writes its index) is left out.
+    pandas writes its index) is left out. What is a level of a column is no word for what is missing.
     """
     import pandas as pd
 
     lines = _first_lines(Path(path))
     try:
         delimiter = _delimiter(lines)
-        _check_header(path, next(csv.reader(lines, delimiter=delimiter)))
+        header = next(csv.reader(lines, delimiter=delimiter, skipinitialspace=True))
+        _check_header(path, header)
         decimal = "," if delimiter == ";" and _has_decimal_commas(lines) else "."
     except csv.Error as error:  # a field as long as a book
         raise DataError(f"{path} is not a table ({error})", "fields of text or numbers", "check its quotes") from None
@@ -40,7 +42,11 @@ def read_frame(path: str | Path) -> "pd.DataFrame":
                 encoding="utf-8-sig",
                 skipinitialspace=True,
                 index_col=False,
-                na_values=MISSING,
+                na_values={
+                    name or f"Unnamed: {i}": sorted(MISSING.difference(levels.get(name.strip(), ())))
+                    for i, name in enumerate(header)
+                },
+                keep_default_na=False,
                 low_memory=False,
             )
         except UnicodeDecodeError:  # the first lines may be plain ASCII

@@ -1,11 +1,13 @@
 """A frame of numbers and categories as one matrix of numbers, the same way for new frames as for the first."""
 
+from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from posteria.data.arrays import LARGEST, is_frame
+from posteria.data import cells
+from posteria.data.arrays import is_frame
 from posteria.errors import DataError
 from posteria.tree import Json
 
@@ -13,7 +15,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MAX_LEVELS = 20  # of one category, as columns of their own
-MISSING_LEVEL = "(missing)"
 VALUES_SHOWN = 5
 
 
@@ -129,27 +130,26 @@ def _fit_column(name: str, values: "pd.Series") -> Number | Category | str:
     if values.dtype.kind in "biuf" or _is_numbers_as_text(name, values):
         numbers = _numbers(name, values)
         return Number(name, float(np.nanmedian(numbers)), bool(np.isnan(numbers).any()))
-    levels = _levels(values)
-    counts = levels.value_counts()
+    levels = cells.levels(values.to_numpy(object))
+    counts = Counter(levels.tolist())
     if len(counts) == len(levels) > MAX_LEVELS:
         return "text with another value in every row"
     # the most frequent; ties and the order of the columns by name, so that row order does not matter
-    frequent = sorted(counts.index, key=lambda level: (-counts[level], level))[:MAX_LEVELS]
+    frequent = sorted(counts, key=lambda level: (-counts[level], level))[:MAX_LEVELS]
     return Category(name, tuple(sorted(frequent)))
 
 
 def _numbers(name: str, values: "pd.Series") -> np.ndarray:
     """float64 with NaN where a value is missing; text, infinite and huge ones are refused."""
-    import pandas as pd
-
-    numbers: np.ndarray = pd.to_numeric(values, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
-    is_bad = (np.abs(numbers) > LARGEST) | (np.isnan(numbers) & values.notna().to_numpy())
+    is_typed = values.dtype.kind in "biuf"  # also where pandas has its own kind of missing
+    plain = values.to_numpy(np.float64, na_value=np.nan) if is_typed else values.to_numpy(object)
+    numbers, is_bad = cells.numbers(plain)
     if is_bad.any():
         found = list(dict.fromkeys(map(str, values[is_bad])))[:VALUES_SHOWN]
         rows = np.flatnonzero(is_bad)[:VALUES_SHOWN].tolist()
         raise DataError(
             f"column {name!r} holds {found} ({is_bad.sum()} values, first rows {rows})",
-            f"finite numbers, below {LARGEST:g}",
+            f"finite numbers, below {cells.LARGEST:g}",
             "correct them",
         )
     return numbers
@@ -176,29 +176,15 @@ def _is_numbers_as_text(name: str, values: "pd.Series") -> bool:
     )
 
 
-def _levels(values: "pd.Series") -> "pd.Series":
-    """Values as text; 1 and 1.0 are one level, since a column of whole numbers turns floating when one is missing."""
-
-    def level(value: object) -> str:
-        if isinstance(value, float | np.floating) and float(value).is_integer():
-            return str(int(value))
-        return str(value).strip()
-
-    return values.astype(object).map(level, na_action="ignore").astype(object).where(values.notna(), MISSING_LEVEL)
-
-
 def _encode_number(column: Number, values: "pd.Series") -> np.ndarray:
-    numbers = _numbers(column.name, values)
-    is_missing = np.isnan(numbers)
-    filled = np.where(is_missing, column.median, numbers)
-    return np.stack([filled, is_missing], axis=1) if column.has_indicator else filled[:, None]
+    return cells.encoded_number(_numbers(column.name, values), column.median, column.has_indicator)
 
 
 def _encode_category(column: Category, values: "pd.Series") -> tuple[np.ndarray, tuple[str, ...]]:
-    levels = _levels(values).to_numpy(dtype=object)
-    is_level = levels[:, None] == np.array(column.levels, dtype=object)[None, :]
+    levels = cells.levels(values.to_numpy(object))
+    is_level = cells.encoded_category(levels, column.levels)
     others = sorted(set(levels[~is_level.any(axis=1)]))
-    return is_level.astype(np.float64), tuple(others)
+    return is_level, tuple(others)
 
 
 def _column_from_json(stored: Json) -> Number | Category:

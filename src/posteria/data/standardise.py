@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from posteria.data.arrays import LARGEST, check_finite
+from posteria.data.arrays import check_finite
+from posteria.data.cells import LARGEST
 from posteria.errors import DataError
 from posteria.tree import Json
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from posteria.data.arrays import LARGEST
+from posteria.data.cells import LARGEST
 from posteria.data.csv_file import read_frame
 from posteria.data.encode import Encoded, Encoder
 from posteria.errors import DataError, SettingError

@@ -154,7 +154,7 @@ def threshold(scores: np.ndarray, level: float) -> np.ndarray:
     """The score that a new row stays below with probability at least `level`: the (n + 1) level-th smallest."""
     if not 0 < level < 1:
         raise SettingError(f"level is {level}", "a number between 0 and 1", "0.9 is a 90 % interval")
-    rank = math.ceil((len(scores) + 1) * (level - ROUNDING))
+    rank = max(1, math.ceil((len(scores) + 1) * (level - ROUNDING)))
     if rank > len(scores):
         raise SettingError(
             f"{len(scores)} calibration rows for a level of {level:g}",

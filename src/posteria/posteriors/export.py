@@ -1,6 +1,17 @@
-"""A posterior as a folder that predicts with JAX alone: the compiled average over draws, and how rows are prepared."""
+"""A posterior as a folder that predicts with JAX alone: the compiled average over draws, and how rows are prepared.
 
-import json
+artifact.json     how rows are prepared, and the SHA-256 of itself and of every other file
+function.bin      (x, level) -> the statistics of the prediction, as StableHLO
+predict.py        what runs it: a module and a script; it checks all of them before it uses them
+cells.py          how a table's values become numbers, the same file that the package itself uses
+flatbuffers/      the one package that JAX needs to read the function and does not bring
+"""
+
+import contextlib
+import hashlib
+import signal
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -8,18 +19,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posteria.errors import SettingError
+from posteria import disk
+from posteria.data import cells
+from posteria.errors import SettingError, StoreError
 from posteria.posteriors import predictive, store
 from posteria.posteriors.base import Posterior, check_num_draws
 from posteria.posteriors.calibrated import LEAST_WIDTH, MIDDLE, ROUNDING, CalibratedPosterior
 
 PLATFORMS = ("cpu", "cuda", "tpu")
 FIXED_BATCH = 64
-SCRIPT = Path(__file__).parent / "exported" / "predict.py"
+ABOUT = "artifact.json"
+CODE = {"predict.py": Path(__file__).parent / "exported" / "predict.py", "cells.py": Path(cells.__file__)}
+OURS = {ABOUT, "function.bin", "flatbuffers", "__pycache__", *CODE}
 
 
 def export(posterior: Posterior, path: str | Path, num_draws: int | None = None, if_exists: str = "error") -> int:
-    """Write `function.bin` (StableHLO), `artifact.json` and `predict.py`, and return their size in bytes.
+    """Write the folder, and return its size in bytes; it takes the place of another export, whole, or nothing changes.
 
     How a table was prepared travels along, where the posterior knows it (`posterior.attached`).
     """
@@ -27,18 +42,47 @@ def export(posterior: Posterior, path: str | Path, num_draws: int | None = None,
     if not isinstance(blank, np.ndarray | jax.Array):
         raise SettingError("x is a tree of arrays", "one array", "export a network of one array")
     folder = Path(path)
-    if folder.exists() and any(folder.iterdir()) and if_exists != "replace":
-        raise SettingError(f"{folder} is not empty", "a new or empty folder", 'pass if_exists="replace"')
+    _check_free(folder, if_exists)
     num_draws = posterior.num_draws if num_draws is None else check_num_draws(num_draws)
-    function, batch = _exported(_prediction(posterior, num_draws), blank)
-    content = _flatbuffers() | {
-        "function.bin": bytes(function.serialize()),
-        "artifact.json": json.dumps(_about(posterior, blank, num_draws, batch), indent=1).encode(),
-        "predict.py": SCRIPT.read_bytes(),
-    }
-    for name, part in content.items():
-        store.write_bytes(folder / name, part)
-    return sum(map(len, content.values()))
+    with _uninterrupted():
+        function, batch = _exported(_prediction(posterior, num_draws), blank)
+        content = {"function.bin": bytes(function.serialize())}
+    content |= {name: source.read_bytes() for name, source in CODE.items()} | _flatbuffers()
+    about = _about(posterior, blank, num_draws, batch)
+    about["files"] = {name: hashlib.sha256(part).hexdigest() for name, part in content.items()}
+    with disk.written_whole(folder) as fresh:
+        for name, part in content.items():
+            disk.write_bytes(fresh / name, part)
+        store.write_json(fresh / ABOUT, about)  # last: with it, it is an export
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+
+
+def _check_free(folder: Path, if_exists: str) -> None:
+    if folder.exists() and not folder.is_dir():
+        raise StoreError(f"{folder} is a file", "a folder", "choose another path")
+    names = {path.name for path in folder.iterdir() if not path.name.startswith(".")} if folder.exists() else set()
+    if ABOUT not in names and names <= OURS:  # nothing, or what a kill left
+        return
+    if if_exists != "replace":
+        raise SettingError(f"{folder} is not empty", "a new or empty folder", 'pass if_exists="replace"')
+    if foreign := sorted(names - OURS):
+        raise StoreError(f"{folder} also holds {foreign[:5]}", "an export alone, to replace", "move them elsewhere")
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Ctrl-C waits for the end of this: in the midst of JAX's own code it may be lost, or end in a crash."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    caught: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: caught.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before or signal.SIG_DFL)
+    if caught:
+        raise KeyboardInterrupt
 
 
 def _exported(prediction: Any, blank: Any) -> tuple[Any, int | None]:
@@ -64,7 +108,7 @@ def _about(posterior: Posterior, blank: Any, num_draws: int, batch: int | None) 
     preparation = posterior.attached.get("preparation") or {}
     encoder = preparation.get("encoder")
     return {
-        "format": "posteria-export-1",
+        "format": "posteria-export-2",
         "kind": preparation.get("kind") or posterior.model.likelihood.kind,
         "class_names": preparation.get("class_names", []),
         "columns": encoder and encoder["columns"],
@@ -115,7 +159,8 @@ def _prediction(posterior: Any, num_draws: int) -> Any:
 
 
 def _threshold(scores: np.ndarray, level: jax.Array) -> jax.Array:
-    """As `calibrated.threshold`; past what the calibration rows can promise, infinite."""
-    rank = jnp.ceil((len(scores) + 1) * (level - ROUNDING)).astype(int)
-    bounded = jnp.asarray(scores, jnp.float32)[jnp.minimum(rank, len(scores)) - 1]
+    """As `calibrated.threshold`, of a level that comes as 32 bits; past what the rows can promise, infinite."""
+    counts = np.arange(len(scores) + 1) / (len(scores) + 1) + ROUNDING  # each level below has so many smaller ranks
+    rank = jnp.searchsorted(jnp.asarray(counts, jnp.float32), level)
+    bounded = jnp.asarray(scores, jnp.float32)[jnp.clip(rank, 1, len(scores)) - 1]
     return jnp.where(rank > len(scores), jnp.inf, bounded)

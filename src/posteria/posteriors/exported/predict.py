@@ -3,37 +3,55 @@
     from predict import load
     prediction = load("folder")(rows, level=0.9)   # rows: a frame, a dict of columns, or an array
 
-or `python predict.py new.csv > predictions.csv`.
+or `python predict.py new.csv > predictions.csv`. Every file is checked by its SHA-256 before it is used.
 """
 
-import csv
-import json
-import math
+import os
 import sys
-import time
-from pathlib import Path
 
-import jax
-import jax.export
-import numpy as np
+HERE = os.path.dirname(os.path.realpath(__file__))
+# Nothing that lies in this folder takes the place of a module: Python puts the folder of a script first.
+sys.path[:] = [place for place in sys.path if os.path.realpath(place) != HERE]
 
-sys.path.append(str(Path(__file__).parent))  # for flatbuffers, which jax.export needs
+import csv  # noqa: E402
+import hashlib  # noqa: E402
+import importlib.util  # noqa: E402
+import json  # noqa: E402
+import time  # noqa: E402
+import types  # noqa: E402
+from pathlib import Path  # noqa: E402
 
-MISSING = ("", "?", "NA", "N/A", "NaN", "nan", "null", "NULL", "None")
+import jax  # noqa: E402
+import jax.export  # noqa: E402
+import numpy as np  # noqa: E402
+
+ABOUT, FUNCTION, CELLS = "artifact.json", "function.bin", "cells.py"
+FORMATS = ("posteria-export-1", "posteria-export-2")  # the first has no checksums
 MAX_BLOCK = 4096  # rows at once
-MISSING_LEVEL = "(missing)"
+
+
+class ExportError(ValueError):
+    """A folder that is damaged, or none that was exported; or rows that it cannot take."""
 
 
 class Predictor:
     """What a folder predicts: `mean`, `std`, `lower`, `upper`, `epistemic_std`, or `probs`, `entropy`, ..."""
 
     def __init__(self, folder):
-        self.about = json.loads((Path(folder) / "artifact.json").read_text())
-        function = jax.export.deserialize((Path(folder) / "function.bin").read_bytes())
+        self._cells = _own_code()
+        folder = Path(folder)
+        self.about = _read_about(folder)
+        if self.about["format"] == FORMATS[0]:
+            print(f"{folder} is of format 1, which has no checksums: it was not verified", file=sys.stderr)
+        function = jax.export.deserialize(bytearray(_verified(folder, FUNCTION, self.about)))
         self._call = jax.jit(function.call)
 
     def __call__(self, rows, level=0.9):
+        if not 0 < level < 1:
+            raise ExportError(f"level is {level}, wanted a number between 0 and 1")
         x = self.inputs(rows)
+        if not len(x):
+            raise ExportError("no rows, wanted at least one")
         parts = [self._block(x[first : first + MAX_BLOCK], level) for first in range(0, len(x), MAX_BLOCK)]
         raw = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         return raw if self.about["y"] is None else self._in_units(raw)
@@ -51,14 +69,43 @@ class Predictor:
             columns = self.about["columns"]
             if isinstance(rows, (list, tuple)) or (isinstance(rows, np.ndarray) and rows.dtype.names is None):
                 rows = _named(columns, np.asarray(rows))
-            rows = np.concatenate([_encode(column, rows) for column in columns], axis=1)
+            rows = np.concatenate([self._encoded(column, rows) for column in columns], axis=1)
         x = np.asarray(rows)
         if self.about["x"] is not None:
             x = (np.asarray(x, np.float64) - self.about["x"]["mean"]) / self.about["x"]["std"]
         x = x.astype(self.about["dtype"])
         if list(x.shape[1:]) != self.about["shape"]:
-            raise ValueError(f"rows of shape {x.shape[1:]}, wanted {tuple(self.about['shape'])}")
+            raise ExportError(f"rows of shape {x.shape[1:]}, wanted {tuple(self.about['shape'])}")
         return x
+
+    def _encoded(self, column, rows):
+        name, known = column["name"], column.get("levels", ())
+        try:
+            values = rows[name]
+        except (KeyError, IndexError, TypeError, ValueError):
+            raise ExportError(f"column {name!r} is missing") from None
+        if not hasattr(values, "dtype"):
+            values = np.array(list(values), object)
+        values = values.to_numpy(object) if hasattr(values, "to_numpy") else np.asarray(values)
+        if values.dtype.kind in "US":  # as from a file
+            values = self._cells.of_texts(values.astype(str).tolist(), known)
+        if column["type"] == "category":
+            return self._cells.encoded_category(self._cells.levels(values), known)
+        numbers, is_bad = self._cells.numbers(values)
+        if is_bad.any():
+            raise ExportError(f"column {name!r} holds {str(values[is_bad][0])!r}, wanted finite numbers")
+        return self._cells.encoded_number(numbers, column["median"], column["has_indicator"])
+
+    def read_csv(self, path):
+        """The rows of a CSV file with the columns of the fit."""
+        texts = _read_texts(path)
+        if self.about["columns"] is None:
+            columns = [self._cells.numbers(self._cells.of_texts(column)) for column in texts.values()]
+            if any(is_bad.any() or np.isnan(numbers).any() for numbers, is_bad in columns):
+                raise ExportError(f"{path} holds values that are no numbers")
+            return np.stack([numbers for numbers, _ in columns], axis=1)
+        levels = {column["name"]: column.get("levels", ()) for column in self.about["columns"]}
+        return {name: self._cells.of_texts(column, levels.get(name, ())) for name, column in texts.items()}
 
     def _in_units(self, raw):
         mean, std = (np.atleast_1d(np.asarray(self.about["y"][name])) for name in ("mean", "std"))
@@ -73,65 +120,97 @@ def load(folder):
 def _named(columns, array):
     """The columns of an array, in the order of the fit."""
     if array.ndim != 2 or array.shape[1] != len(columns):
-        raise ValueError(f"rows of shape {array.shape}, wanted (rows, {len(columns)}) or named columns")
+        raise ExportError(f"rows of shape {array.shape}, wanted (rows, {len(columns)}) or named columns")
     return {column["name"]: array[:, i] for i, column in enumerate(columns)}
 
 
-def _encode(column, rows):
-    try:
-        values = np.asarray(rows[column["name"]], dtype=object)
-    except (KeyError, IndexError, TypeError, ValueError):
-        raise ValueError(f"column {column['name']!r} is missing") from None
-    if column["type"] == "category":
-        levels = np.array([_level(value, column["levels"]) for value in values], dtype=object)
-        return (levels[:, None] == np.array(column["levels"], dtype=object)[None]).astype(np.float64)
-    numbers = np.array([_number(column["name"], value) for value in values])
-    if np.isinf(numbers).any():
-        raise ValueError(f"column {column['name']!r} holds infinite values")
-    filled = np.where(np.isnan(numbers), column["median"], numbers)
-    return np.stack([filled, np.isnan(numbers)], axis=1) if column["has_indicator"] else filled[:, None]
-
-
-def _number(name, value):
-    if _is_missing(value):
-        return math.nan
-    try:
-        return float({"true": 1, "false": 0}.get(str(value).strip().lower(), value))
-    except ValueError:
-        raise ValueError(f"column {name!r} holds {value!r}, wanted a number") from None
-
-
-def _level(value, known):
-    if isinstance(value, str) and value.strip() in known:  # "None" may be a category like any other
-        return value.strip()
-    if _is_missing(value):
-        return MISSING_LEVEL
-    is_whole = isinstance(value, (float, np.floating)) and float(value).is_integer()
-    return str(int(value)) if is_whole else str(value).strip()
-
-
-def _is_missing(value):
-    if value is None or type(value).__name__ in ("NAType", "NaTType"):
-        return True
-    return value != value or (isinstance(value, str) and value.strip() in MISSING)
-
-
-def _read_csv(path):
+def _read_texts(path):
+    """The texts of each column of a CSV file, by the names in its first line."""
     with open(path, encoding="utf-8-sig", newline="") as file:
-        rows = list(csv.DictReader(file, skipinitialspace=True))
-    if not rows:
-        raise SystemExit(f"{path} has no rows")
-    return {name.strip(): [row[name] for row in rows] for name in rows[0]}
+        rows = [row for row in csv.reader(file, skipinitialspace=True) if row]
+    if len(rows) < 2:
+        raise ExportError(f"{path} has no rows")
+    names = [name.strip() for name in rows[0]]
+    if long := [row for row in rows if len(row) > len(names)]:
+        raise ExportError(f"{path} has a line with {len(long[0])} fields, wanted {len(names)} as in the first")
+    return {name: [row[i] if i < len(row) else None for row in rows[1:]] for i, name in enumerate(names)}
 
 
-def _one_row(about):
-    return np.zeros((about["batch"] or 1, *about["shape"]), about["dtype"])
+# ---- what is checked before it is used
+
+
+def _read_about(folder):
+    """What a folder says of itself, checked by the sum in it."""
+    path = folder / ABOUT
+    try:
+        about = json.loads(path.read_bytes())
+        given = about.pop("sha256", None)
+        said = json.dumps(about, sort_keys=True, separators=(",", ":"))
+        kind = about["format"]
+    except (OSError, ValueError, AttributeError, TypeError, KeyError, RecursionError) as error:
+        raise ExportError(f"{path} cannot be read ({type(error).__name__}: {error}): export again") from None
+    if (given is not None or kind != FORMATS[0]) and hashlib.sha256(said.encode()).hexdigest() != given:
+        raise ExportError(f"{path} is damaged or was edited, its SHA-256 is another: export again")
+    if kind not in FORMATS:
+        raise ExportError(f"{path} is of format {kind!r}, wanted one of {FORMATS}: use the predict.py beside it")
+    return about
+
+
+def _verified(folder, name, about):
+    """The content of a file, if it is what was exported."""
+    try:
+        content = (folder / name).read_bytes()
+    except OSError as error:
+        raise ExportError(f"{folder / name} cannot be read ({error}): export again") from None
+    if about["format"] != FORMATS[0] and hashlib.sha256(content).hexdigest() != about["files"].get(name):
+        raise ExportError(f"{folder / name} is damaged or was edited, its SHA-256 is another: export again")
+    return content
+
+
+def _own_code():
+    """The module of `cells.py`, made from the content that was checked; likewise flatbuffers, which JAX needs to read
+    a function and does not bring, where it is not installed."""
+    here = Path(HERE)
+    about = _read_about(here)
+    _verified(here, Path(__file__).name, about)
+    if importlib.util.find_spec("flatbuffers") is None:
+        names = [name for name in about["files"] if name.startswith("flatbuffers/")]
+        sys.meta_path.append(_Lent({_module(name): _verified(here, name, about) for name in names}))
+    cells = types.ModuleType("cells")
+    exec(compile(_verified(here, CELLS, about), CELLS, "exec"), vars(cells))
+    return cells
+
+
+def _module(name):
+    """ "flatbuffers/builder.py" -> "flatbuffers.builder"."""
+    return name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+class _Lent:
+    """Finds modules by name in what was checked, not in a folder: a compiled file beside them would not be."""
+
+    def __init__(self, sources):
+        self.sources = sources
+
+    def find_spec(self, name, path=None, target=None):
+        is_package = any(other.startswith(f"{name}.") for other in self.sources)
+        return importlib.util.spec_from_loader(name, self, is_package=is_package) if name in self.sources else None
+
+    def create_module(self, spec):
+        return None
+
+    def exec_module(self, module):
+        exec(compile(self.sources[module.__name__], module.__name__, "exec"), vars(module))
+
+
+# ---- the script
 
 
 def _time(folder):
     """Seconds from the start of this script to the first prediction, and milliseconds for one row after that."""
     predictor = load(folder)
-    x, level = _one_row(predictor.about), np.float32(0.9)
+    about, level = predictor.about, np.float32(0.9)
+    x = np.zeros((about["batch"] or 1, *about["shape"]), about["dtype"])
     jax.block_until_ready(predictor._call(x, level))
     cold = time.perf_counter() - BEGAN
     times = []
@@ -143,16 +222,12 @@ def _time(folder):
 
 
 def _main():
-    folder = Path(__file__).parent
-    if sys.argv[1:] == ["--time"]:
-        return _time(folder)
-    predictor = load(folder)
-    columns = _read_csv(sys.argv[1])
-    if predictor.about["columns"] is None:
-        columns_as_rows = np.array([list(map(float, values)) for values in columns.values()]).T
-        prediction = predictor(columns_as_rows)
-    else:
-        prediction = predictor(columns)
+    if len(sys.argv) != 2:
+        raise ExportError("wanted one argument, a CSV file")
+    if sys.argv[1] == "--time":
+        return _time(HERE)
+    predictor = load(HERE)
+    prediction = predictor(predictor.read_csv(sys.argv[1]))
     flat = {}
     for name, values in prediction.items():
         parts = values.reshape(len(values), -1).T
@@ -167,4 +242,7 @@ def _main():
 
 if __name__ == "__main__":
     BEGAN = time.perf_counter()
-    _main()
+    try:
+        _main()
+    except (OSError, ValueError, csv.Error) as error:
+        sys.exit(f"predict.py: {error}")
