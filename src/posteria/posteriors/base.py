@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
@@ -13,11 +13,8 @@ from posteria.models.model import Model
 from posteria.models.target import Target
 from posteria.networks import as_batch_of_one
 from posteria.posteriors.predictive import Predictive
+from posteria.posteriors.verbs import verb
 from posteria.random import as_key
-
-if TYPE_CHECKING:
-    from posteria.posteriors.calibrated import CalibratedPosterior
-    from posteria.posteriors.pruned import PrunedPosterior
 
 PREDICT_KEY = 0  # predictions of sampled posteriors are the same every time
 PREDICT_DRAWS = 100  # of posteriors that hold no fixed set of draws
@@ -74,36 +71,24 @@ class Posterior(ABC):
         return Predictive(self.model.likelihood, lambda x: self.draws(key, x, num_draws), x, num_draws, num_outputs)
 
     def save(self, path: str | Path, if_exists: str = "error") -> None:
-        """Write to a folder from which `po.load` reads."""
-        from posteria.posteriors.saving import save
+        """Write to a folder from which `po.load` reads; `if_exists="replace"` replaces another posterior there."""
+        verb("save")(self, Path(path), if_exists)
 
-        save(self, Path(path), if_exists)
-
-    def calibrate(self, x: Any, y: Any) -> "CalibratedPosterior":
+    def calibrate(self, x: Any, y: Any) -> "Calibrated":
         """Intervals (or sets of classes) that hold what they promise, from rows that were not fitted to."""
-        from posteria.posteriors.calibrated import calibrate
-
-        return calibrate(self, x, y)
+        return verb("calibrate")(self, x, y)
 
     def thin(self, num_draws: int, x: Any = None) -> "Posterior":
         """Fewer draws, chosen to keep the prediction at x (evenly, where no x is given)."""
-        from posteria.posteriors.thinning import thin
+        return verb("thin")(self, num_draws, x)
 
-        return thin(self, num_draws, x)
-
-    def prune(
-        self, by: str = "snr", *, fraction: float | None = None, threshold: float | None = None
-    ) -> "PrunedPosterior":
+    def prune(self, by: str = "snr", *, fraction: float | None = None, threshold: float | None = None) -> "Pruned":
         """Remove the weights of layers that their noise drowns: see `posteria.posteriors.pruned.prune`."""
-        from posteria.posteriors.pruned import prune
-
-        return prune(self, by, fraction, threshold)
+        return verb("prune")(self, by, fraction, threshold)
 
     def export(self, path: str | Path, num_draws: int | None = None, if_exists: str = "error") -> int:
         """Write a folder that predicts with JAX alone; returns its size in bytes."""
-        from posteria.posteriors.export import export
-
-        return export(self, path, num_draws, if_exists)
+        return verb("export")(self, path, num_draws, if_exists)
 
     def check_x(self, x: Any) -> Any:
         """x as arrays, refused where its features are not those of the fit."""
@@ -121,6 +106,35 @@ class Posterior(ABC):
                 f"x has rows of {got}", f"{wanted}, as in the fit", "pass the same features, in the same order"
             )
         return x
+
+
+class Calibrated(Posterior):
+    """What `calibrate` returns."""
+
+    inner: Posterior
+    temperature: float  # of the probabilities of classes
+    coverage: dict[float, dict[str, float]]  # {level: {"before": share, "after": share}}, on rows not calibrated on
+
+
+class Pruned(Posterior):
+    """What `prune` returns: a Gaussian over the weights that are left."""
+
+    kept: np.ndarray  # places in the flat parameters that are not removed, (left,)
+    mean: np.ndarray  # of them
+    std: np.ndarray
+
+    @abstractmethod
+    def sparsity(self) -> dict[str, float]:
+        """The share of each layer's weights that is removed."""
+
+    @property
+    @abstractmethod
+    def compression(self) -> float:
+        """Weights of all layers for each one that is left."""
+
+    def compressed(self) -> "Pruned":
+        """The same distribution, computed from sparse arrays."""
+        return verb("compress")(self)
 
 
 def check_num_draws(num_draws: int) -> int:

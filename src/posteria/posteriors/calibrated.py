@@ -14,7 +14,7 @@ import numpy as np
 from posteria import metrics
 from posteria.errors import DataError, SettingError
 from posteria.models.target import Target
-from posteria.posteriors.base import Posterior
+from posteria.posteriors.base import Calibrated, Posterior
 from posteria.posteriors.predictive import Predictive
 from posteria.random import as_key
 
@@ -25,7 +25,7 @@ MAX_LOG_TEMPERATURE = 4.0
 ROUNDING = 1e-6  # of a level: 0.9 is not quite 0.9 in float32, and the rank of a score must not depend on it
 
 
-class CalibratedPosterior(Posterior):
+class CalibratedPosterior(Calibrated):
     """A posterior whose intervals (or sets of classes) hold the promised share of exchangeable new rows."""
 
     kind = "calibrated"

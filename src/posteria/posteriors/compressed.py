@@ -44,6 +44,14 @@ class CompressedPosterior(PrunedPosterior):
         return places
 
 
+def compress(posterior: PrunedPosterior) -> CompressedPosterior:
+    """The same distribution, computed from sparse arrays."""
+    facts = dict(posterior.facts)
+    compressed = CompressedPosterior(posterior.target, posterior.kept, posterior.mean, posterior.std, facts)
+    compressed.attached = posterior.attached
+    return compressed
+
+
 @kept
 def _forward(target: Target) -> Any:
     """Draw by draw: (places, mean, std, keys, x) -> (outputs (draw, batch, output), own parameters)."""

@@ -15,7 +15,7 @@ from posteria import tree
 from posteria.compiled import kept
 from posteria.errors import SettingError
 from posteria.models.target import Target
-from posteria.posteriors.base import Posterior, check_num_draws
+from posteria.posteriors.base import Pruned, check_num_draws
 from posteria.posteriors.gaussian import Diagonal, GaussianPosterior
 from posteria.random import as_key
 
@@ -58,7 +58,7 @@ class SparsePosterior(GaussianPosterior):
         return cls(target, arrays["mean"], Diagonal(arrays["spread.std"]), facts, history=arrays["history"])
 
 
-class PrunedPosterior(Posterior):
+class PrunedPosterior(Pruned):
     """A Gaussian over the weights that are left, independent of each other; all others are 0.
 
     `kept` are the places in the flat parameters that are not removed, (left,); `mean` and `std` belong to them.
@@ -87,14 +87,6 @@ class PrunedPosterior(Posterior):
         """Weights of all layers for each one that is left."""
         sizes = self._sizes()
         return sum(sizes.values()) / max(1, sum(self._left(path) for path in sizes))
-
-    def compressed(self) -> "PrunedPosterior":
-        """The same distribution, computed from sparse arrays."""
-        from posteria.posteriors.compressed import CompressedPosterior
-
-        compressed = CompressedPosterior(self.target, self.kept, self.mean, self.std, dict(self.facts))
-        compressed.attached = self.attached
-        return compressed
 
     def draws(self, key: jax.Array, x: Any, num_draws: int) -> tuple[jax.Array, Any]:
         return _forward(self.target)(self.kept, self.mean, self.std, jax.random.split(key, num_draws), x)
