@@ -202,7 +202,7 @@ def test_damaged_json_is_refused(stored):
 class Exponential:
     """A user's own: y ~ Exponential(mean exp(output))."""
 
-    kind = "real"
+    kind = "regression"
 
     def init(self, key):
         return {}

@@ -171,7 +171,7 @@ def test_a_prior_with_a_defect_breaks_its_law(broken, law):
 class Exponential:
     """y ~ Exponential(mean exp(output)), of somebody else's package: no inheritance, no cdf, no Hessian."""
 
-    kind = "real"
+    kind = "regression"
 
     def __eq__(self, other):
         return type(other) is Exponential

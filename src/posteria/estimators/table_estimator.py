@@ -72,7 +72,7 @@ class TableEstimator(BaseEstimator):
 
     def _fit(self, frame: "pd.DataFrame", y: np.ndarray, class_names: tuple[str, ...] = ()) -> Self:
         self.preparation_ = Preparation.from_features(frame, y, self.kind, class_names)
-        if getattr(self.likelihood, "kind", None) == "count":  # counts stay whole numbers
+        if getattr(self.likelihood, "kind", None) == "counts":  # counts stay whole numbers
             as_they_are = Standardiser(np.zeros(y.shape[1:]), np.ones(y.shape[1:]))
             self.preparation_ = replace(self.preparation_, y=as_they_are)
         self._say_what_was_imputed()

@@ -27,7 +27,7 @@ class AsymmetricLaplace:
     scale: Positive | Infer = infer
     shape: Positive = 1.0
     rate: Positive = 0.1
-    kind: ClassVar[Literal["real"]] = "real"
+    kind: ClassVar[Literal["regression"]] = "regression"
 
     def __post_init__(self) -> None:
         check_settings(self)

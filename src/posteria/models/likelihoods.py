@@ -21,7 +21,7 @@ from posteria.models.parts import Infer, infer
 from posteria.settings import Positive, check_settings
 from posteria.tree import Json, Params
 
-Kind = Literal["real", "count", "class"]
+Kind = Literal["regression", "counts", "classes"]  # of targets, in the words of `--kind`
 
 QUADRATURE_NODES = 32
 MAX_SAMPLED_RATE = 2e9  # Poisson draws are made as 32-bit integers
@@ -35,8 +35,8 @@ class Likelihood(Protocol):
 
     Capabilities that some uses need, found by their presence:
 
-    - `cdf(own, outputs, y) -> (batch, targets)`: P(Y <= y), for kinds "real" and "count" (quantiles, intervals);
-    - `probs(own, outputs) -> (batch, classes)`: for kind "class";
+    - `cdf(own, outputs, y) -> (batch, targets)`: P(Y <= y), for kinds "regression" and "counts" (quantiles, intervals);
+    - `probs(own, outputs) -> (batch, classes)`: for kind "classes";
     - `output_hessian(own, outputs, y=None) -> (batch, outputs, outputs)`: the Hessian of -log_prob with respect to
       the outputs, in a positive semi-definite form (here: the Fisher information, its expectation over y);
     - `moment_update(precision, mean, variance, y, power=1.0) -> ((batch,), precision)`: log of the integral of
@@ -91,7 +91,7 @@ class Gaussian:
     noise: Positive | Infer = infer
     shape: Positive = 1.0
     rate: Positive = 0.01
-    kind: ClassVar[Kind] = "real"
+    kind: ClassVar[Kind] = "regression"
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -153,7 +153,7 @@ class HeteroscedasticGaussian(_NothingToInfer):
     """y ~ N(mean, std^2), both from the network: outputs are k means, then k raws with std = softplus(raw) + floor."""
 
     floor: Positive = 1e-3
-    kind: ClassVar[Kind] = "real"
+    kind: ClassVar[Kind] = "regression"
     outputs_per_target: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
@@ -200,7 +200,7 @@ class StudentT:
     scale: Positive | Infer = infer
     shape: Positive = 1.0
     rate: Positive = 0.01
-    kind: ClassVar[Kind] = "real"
+    kind: ClassVar[Kind] = "regression"
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -242,7 +242,7 @@ class StudentT:
 class Bernoulli(_NothingToInfer):
     """Labels 0 and 1 (n,), P(y = 1) = sigmoid(output), from one output."""
 
-    kind: ClassVar[Kind] = "class"
+    kind: ClassVar[Kind] = "classes"
 
     def check(self, y: npt.ArrayLike, num_outputs: int) -> np.ndarray:
         if num_outputs != 1:
@@ -286,7 +286,7 @@ class Bernoulli(_NothingToInfer):
 class Categorical(_NothingToInfer):
     """Labels 0 .. classes - 1 (n,), P(y = c) = softmax(outputs)_c, one output a class."""
 
-    kind: ClassVar[Kind] = "class"
+    kind: ClassVar[Kind] = "classes"
 
     def check(self, y: npt.ArrayLike, num_outputs: int) -> np.ndarray:
         if num_outputs < 2:
@@ -321,7 +321,7 @@ class Categorical(_NothingToInfer):
 class Poisson(_NothingToInfer):
     """Counts, y ~ Poisson(exp(outputs)). In float32 the density of a log rate beyond 88 is -inf, as exp overflows."""
 
-    kind: ClassVar[Kind] = "count"
+    kind: ClassVar[Kind] = "counts"
 
     def check(self, y: npt.ArrayLike, num_outputs: int) -> np.ndarray:
         return y_checks.counts(y, num_outputs)

@@ -220,7 +220,7 @@ def quantiles_of(likelihood: Likelihood, own: Any, outputs: jax.Array, y: None, 
     std = jnp.sqrt(variances.mean(0) + means.var(0))
     std = jnp.where(jnp.isfinite(std) & (std > 0), std, 1.0)
     finest = jnp.where(jnp.isfinite(variances), jnp.sqrt(variances), std).min(0)  # of the mixture's components
-    is_count = likelihood.kind == "count"
+    is_count = likelihood.kind == "counts"
 
     def solve(q: jax.Array) -> jax.Array:
         def cdf(value: jax.Array) -> jax.Array:

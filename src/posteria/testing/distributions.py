@@ -50,10 +50,10 @@ def distribution_of(laws: Any) -> Distribution:
     measures, scores = [], []
     widths: float | np.ndarray
     for row in range(NUM_ROWS):
-        if likelihood.kind == "class":
+        if likelihood.kind == "classes":
             points, widths = np.arange(max(2, outputs.shape[1]), dtype=float), 1.0
             y = jnp.asarray(points, jnp.int32)
-        elif likelihood.kind == "count":
+        elif likelihood.kind == "counts":
             mean, variance = (float(each[row, 0]) for each in likelihood.moments(own, outputs))
             points, widths = np.arange(math.ceil(50 + mean + 60 * math.sqrt(variance)), dtype=float), 1.0
             y = jnp.asarray(points, jnp.float32)[:, None]
@@ -64,6 +64,6 @@ def distribution_of(laws: Any) -> Distribution:
             y = jnp.asarray(points, jnp.float32)[:, None]
         log_probs, slopes = at(y, jnp.tile(outputs[row], (len(points), 1)))
         masses = np.exp(np.asarray(log_probs, np.float64)) * widths
-        measures.append(Measure(points, masses, is_discrete=likelihood.kind != "real"))
+        measures.append(Measure(points, masses, is_discrete=likelihood.kind != "regression"))
         scores.append(np.asarray(slopes))
     return Distribution(measures, samples, scores)

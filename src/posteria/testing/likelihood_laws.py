@@ -32,7 +32,7 @@ class LikelihoodLaws:
     likelihood: ClassVar[Any]
     num_outputs: ClassVar[int | None] = None  # of a network with one target; None: `outputs_per_target`, or 1
     own: ClassVar[Any] = None  # its own parameters; None: those that it starts with
-    support: ClassVar[tuple[float, float]] = (-math.inf, math.inf)  # of y, for kind "real"
+    support: ClassVar[tuple[float, float]] = (-math.inf, math.inf)  # of y, for kind "regression"
     largest_output: ClassVar[float] = 1e15  # up to which densities and gradients are finite
     hessian: ClassVar[str] = "expected"  # what `output_hessian` is: "expected" over y, or "observed" at y
 
@@ -49,8 +49,8 @@ class LikelihoodLaws:
     def test_the_contract_is_met(self) -> None:
         likelihood = self.likelihood
         assert isinstance(likelihood, built_in.Likelihood)
-        assert likelihood.kind in ("real", "count", "class")
-        assert hasattr(likelihood, "probs") == (likelihood.kind == "class")
+        assert likelihood.kind in ("regression", "counts", "classes")
+        assert hasattr(likelihood, "probs") == (likelihood.kind == "classes")
         assert hash(likelihood) == hash(type(likelihood)(**vars(likelihood)))
         own = likelihood.init(jax.random.key(0))
         assert jax.tree.structure(own) == jax.tree.structure(own_of(type(self)))
@@ -83,7 +83,7 @@ class LikelihoodLaws:
         found = distribution_of(type(self))
         mean, variance = (np.asarray(each, np.float64) for each in self.likelihood.moments(self._own, self._outputs))
         for row, measure in enumerate(found.measures):
-            if self.likelihood.kind == "class":
+            if self.likelihood.kind == "classes":
                 chances = measure.masses if mean.shape[1] > 1 else measure.masses[1:]
                 np.testing.assert_allclose(mean[row], chances, atol=MASS_ERROR)
                 np.testing.assert_allclose(variance[row], chances * (1 - chances), atol=MASS_ERROR)
@@ -98,7 +98,7 @@ class LikelihoodLaws:
 
     def test_the_distribution_function_or_the_class_probabilities_are_those_of_the_density(self) -> None:
         found = distribution_of(type(self))
-        if self.likelihood.kind == "class":
+        if self.likelihood.kind == "classes":
             for probs, measure in zip(self.likelihood.probs(self._own, self._outputs), found.measures):
                 np.testing.assert_allclose(probs, measure.masses, atol=ROUNDING)
             return
@@ -119,7 +119,7 @@ class LikelihoodLaws:
         predictive, levels = self._predictive(), (0.1, 0.5, 0.95)
         for level, at in zip(levels, predictive.quantile(levels)):
             reached = predictive.cdf(at)
-            if self.likelihood.kind == "real":
+            if self.likelihood.kind == "regression":
                 np.testing.assert_allclose(reached, level, atol=1e-3)
             else:
                 below = self.likelihood.cdf(self._own, self._outputs, at - 1)
@@ -131,10 +131,10 @@ class LikelihoodLaws:
         if truth is None:
             pytest.skip("no reference was given")
         y = np.asarray(self._y, np.float64)
-        exact = truth.logpdf(y) if self.likelihood.kind == "real" else truth.logpmf(y)
+        exact = truth.logpdf(y) if self.likelihood.kind == "regression" else truth.logpmf(y)
         got = self.likelihood.log_prob(self._own, self._outputs, self._y)
         np.testing.assert_allclose(got, np.reshape(exact, -1), rtol=ROUNDING, atol=ROUNDING)
-        if self.likelihood.kind != "class":
+        if self.likelihood.kind != "classes":
             mean, variance = self.likelihood.moments(self._own, self._outputs)
             np.testing.assert_allclose(mean, truth.mean(), rtol=ROUNDING)
             np.testing.assert_allclose(variance, truth.var(), rtol=ROUNDING)
@@ -194,7 +194,7 @@ class LikelihoodLaws:
 
     def test_several_targets_are_summed(self) -> None:
         """And independent given the outputs, which come as all targets' first outputs, then all second ones."""
-        if self.likelihood.kind == "class":
+        if self.likelihood.kind == "classes":
             pytest.skip("a class is one target")
         first, second = self._outputs, self._outputs[::-1] + 0.5
         y = self._y, self._y[::-1]
@@ -231,8 +231,8 @@ class LikelihoodLaws:
     @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
     def test_sixteen_bits_are_summed_in_thirty_two(self, dtype: str) -> None:
         y = self._y
-        narrow_y = y if self.likelihood.kind == "class" else y.astype(dtype)
-        wide_y = y if self.likelihood.kind == "class" else narrow_y.astype(jnp.float32)
+        narrow_y = y if self.likelihood.kind == "classes" else y.astype(dtype)
+        wide_y = y if self.likelihood.kind == "classes" else narrow_y.astype(jnp.float32)
         outputs = self._outputs.astype(dtype)
         got = self.likelihood.log_prob(self._own, outputs, narrow_y)
         wanted = self.likelihood.log_prob(self._own, outputs.astype(jnp.float32), wide_y)
@@ -245,7 +245,7 @@ class LikelihoodLaws:
     def test_extreme_outputs_have_finite_densities_and_gradients(self) -> None:
         sizes = [min(size, self.largest_output) for size in (80.0, 1e4, 1e15)]
         outputs = jnp.asarray(sizes)[:, None] * jnp.where(self._outputs > 0, 1.0, -1.0)
-        y = jnp.zeros(NUM_ROWS, jnp.int32) if self.likelihood.kind == "class" else self._inside()
+        y = jnp.zeros(NUM_ROWS, jnp.int32) if self.likelihood.kind == "classes" else self._inside()
 
         @jax.jit
         def extremes(outputs: jax.Array) -> list[jax.Array]:
@@ -272,7 +272,7 @@ class LikelihoodLaws:
         drawn = self.likelihood.sample(jax.random.key(5), self._own, self._outputs)
         checked = self.likelihood.check(np.asarray(drawn), self._outputs.shape[1])
         np.testing.assert_array_equal(checked, drawn)
-        assert checked.shape == ((NUM_ROWS,) if self.likelihood.kind == "class" else (NUM_ROWS, 1))
+        assert checked.shape == ((NUM_ROWS,) if self.likelihood.kind == "classes" else (NUM_ROWS, 1))
         flat = self.likelihood.check(np.asarray(drawn).reshape(-1), self._outputs.shape[1])
         np.testing.assert_array_equal(flat, checked)
 
@@ -287,7 +287,7 @@ class LikelihoodLaws:
             "a single value": good[0],
             "three axes": np.zeros((NUM_ROWS, 1, 2)),
         }
-        if self.likelihood.kind != "real":
+        if self.likelihood.kind != "regression":
             bad |= {"fractions": [*good[:-1], 0.5], "negative": [*good[:-1], -1]}
         for name, y in bad.items():
             with pytest.raises(DataError) as caught:
@@ -296,12 +296,12 @@ class LikelihoodLaws:
 
     def test_a_network_whose_outputs_do_not_fit_is_refused(self) -> None:
         good = np.asarray(self.likelihood.sample(jax.random.key(5), self._own, self._outputs))
-        misfit = self._outputs.shape[1] + 1 if self.likelihood.kind != "class" or self._outputs.shape[1] == 1 else 1
+        misfit = self._outputs.shape[1] + 1 if self.likelihood.kind != "classes" or self._outputs.shape[1] == 1 else 1
         with pytest.raises((NetworkError, DataError)):
             self.likelihood.check(good, misfit)
 
     def test_nothing_broadcasts_silently(self) -> None:
-        y = np.zeros((NUM_ROWS, 1), np.int32) if self.likelihood.kind == "class" else np.zeros(NUM_ROWS, np.float32)
+        y = np.zeros((NUM_ROWS, 1), np.int32) if self.likelihood.kind == "classes" else np.zeros(NUM_ROWS, np.float32)
         with pytest.raises(PosteriaError):
             self.likelihood.log_prob(self._own, self._outputs, y)
 
@@ -322,7 +322,7 @@ class LikelihoodLaws:
     def _y(self) -> jax.Array:
         """A draw of y for each row."""
         values = distribution_of(type(self)).samples[0]
-        is_class = self.likelihood.kind == "class"
+        is_class = self.likelihood.kind == "classes"
         return jnp.asarray(values, jnp.int32) if is_class else jnp.asarray(values, jnp.float32)[:, None]
 
     def _inside(self) -> jax.Array:

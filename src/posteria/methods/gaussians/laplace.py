@@ -74,7 +74,7 @@ class Laplace:
         key_mode, key_measure = jax.random.split(key)
         settings = self._settings(target)
         check_likelihood(target, settings)
-        if self.predictive == "probit" and target.model.likelihood.kind != "class":
+        if self.predictive == "probit" and target.model.likelihood.kind != "classes":
             raise SettingError('predictive is "probit"', "a likelihood of classes for it", 'take "linearised"')
         check_fits(target, settings)
         is_given = start is not None or target.model.network.trained
