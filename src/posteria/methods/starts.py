@@ -8,7 +8,9 @@ from posteria import tree
 from posteria.engine.loop import Run
 
 
-def find_starts(key: jax.Array, target: Any, start: Any, num: int, run: Run, climber: Any = None) -> tree.Params:
+def find_starts(
+    key: jax.Array, target: Any, start: tree.Params, num: int, run: Run, climber: Any = None
+) -> tree.Params:
     """`num` starting points: "prior"; "init", the network's initialiser; "map", modes that are found from there; a
     fitted posterior; or weights, with or without a chain axis.
 

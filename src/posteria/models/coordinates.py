@@ -3,6 +3,8 @@
 One trajectory length and one first step size then serve every layer, and a sampler's state is one leaf.
 """
 
+from collections.abc import Callable
+
 import jax
 import numpy as np
 
@@ -10,6 +12,8 @@ from posteria import tree
 from posteria.compiled import kept
 from posteria.data.arrays import Data
 from posteria.models.target import Density, Target
+
+LogDensity = Callable[[jax.Array], jax.Array]  # of a flat position
 
 
 class Coordinates:

@@ -101,7 +101,7 @@ class Target:
         x, y = batch
         return self.model.likelihood.log_prob(params["likelihood"], self.model.outputs(params["network"], x), y)
 
-    def log_density(self, params: Params, batch: Data = None, likelihood_power: float = 1.0) -> jax.Array:
+    def log_density(self, params: Params, batch: Data = None, likelihood_power: jax.Array | float = 1.0) -> jax.Array:
         """Tempered and unnormalised; `batch` stands for all N data. No batch and no data: the prior."""
         batch = self.data if batch is None else batch
         log_likelihood = None if batch is None else likelihood_power * self.log_likelihood(params, batch)
@@ -239,7 +239,7 @@ class Density:
     def units(self) -> Params:
         return jax.tree.map(lambda _: 1.0, self.structs)
 
-    def log_density(self, params: Params, batch: Data = None, likelihood_power: float = 1.0) -> jax.Array:
+    def log_density(self, params: Params, batch: Data = None, likelihood_power: jax.Array | float = 1.0) -> jax.Array:
         del batch, likelihood_power
         return self._log_density(params)
 

@@ -7,15 +7,18 @@ whole move, it is accepted with probability min(1, p(y) / p(x) * prod (1 + exp(-
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from posteria import tree
 from posteria.compiled import kept
 from posteria.engine.loop import Run
 from posteria.methods.chains.warmup import Adaptation, Info, Sampler, Tuning, run_chains
+from posteria.models.coordinates import LogDensity
 from posteria.models.target import Density, Target
+from posteria.posteriors.draws import Draws, DrawsPosterior
 from posteria.settings import Count, Positive, ProperShare, Several, Start, Warmup, check_settings
 
 
@@ -41,7 +44,7 @@ class Barker:
     def __post_init__(self) -> None:
         check_settings(self)
 
-    def fit(self, key: jax.Array, target: Target | Density, start: Any, run: Run) -> Any:
+    def fit(self, key: jax.Array, target: Target | Density, start: tree.Params, run: Run) -> Draws | DrawsPosterior:
         adaptation = Adaptation(
             num_steps=self.num_warmup,
             target_acceptance=self.target_acceptance,
@@ -60,10 +63,10 @@ class State(NamedTuple):
 
 @kept
 def barker_sampler() -> Sampler:
-    def init(position: jax.Array, log_density: Any) -> State:
+    def init(position: jax.Array, log_density: LogDensity) -> State:
         return State(position, *jax.value_and_grad(log_density)(position))
 
-    def move(key: jax.Array, state: State, log_density: Any, tuning: Tuning) -> tuple[State, Info]:
+    def move(key: jax.Array, state: State, log_density: LogDensity, tuning: Tuning) -> tuple[State, Info]:
         key_size, key_sign, key_accept = jax.random.split(key, 3)
         scale = tuning.step_size * jnp.sqrt(tuning.variances)
         size = scale * jax.random.normal(key_size, state.position.shape, state.position.dtype)

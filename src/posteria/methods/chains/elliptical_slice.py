@@ -5,15 +5,18 @@ draw from q, where the rest (log density - log q) is above a random level.
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from posteria import tree
 from posteria.compiled import kept
 from posteria.engine.loop import Run
 from posteria.methods.chains.warmup import Adaptation, Info, Sampler, Tuning, run_chains
+from posteria.models.coordinates import LogDensity
 from posteria.models.target import Density, Target
+from posteria.posteriors.draws import Draws, DrawsPosterior
 from posteria.settings import Count, Several, Start, Warmup, check_settings
 
 
@@ -36,7 +39,7 @@ class EllipticalSlice:
     def __post_init__(self) -> None:
         check_settings(self)
 
-    def fit(self, key: jax.Array, target: Target | Density, start: Any, run: Run) -> Any:
+    def fit(self, key: jax.Array, target: Target | Density, start: tree.Params, run: Run) -> Draws | DrawsPosterior:
         adaptation = Adaptation(
             num_steps=self.num_warmup,
             target_acceptance=1.0,
@@ -60,10 +63,10 @@ class Slice(NamedTuple):
 def slice_sampler() -> Sampler:
     from blackjax.mcmc import elliptical_slice
 
-    def init(position: jax.Array, log_density: Any) -> Slice:
+    def init(position: jax.Array, log_density: LogDensity) -> Slice:
         return Slice(position, log_density(position), position)
 
-    def move(key: jax.Array, inner: Slice, log_density: Any, tuning: Tuning) -> tuple[Slice, Info]:
+    def move(key: jax.Array, inner: Slice, log_density: LogDensity, tuning: Tuning) -> tuple[Slice, Info]:
         def square(z: jax.Array) -> jax.Array:
             return 0.5 * ((z - inner.centre) ** 2).sum() / tuning.step_size**2
 

@@ -6,16 +6,19 @@ probability min(1, exp(-energy error)); a rejection counts the current state aga
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 
+from posteria import tree
 from posteria.compiled import kept
 from posteria.engine.loop import Run
 from posteria.errors import SettingError
 from posteria.methods.chains.warmup import Adaptation, Info, Sampler, Tuning, run_chains
+from posteria.models.coordinates import LogDensity
 from posteria.models.target import Density, Target
+from posteria.posteriors.draws import Draws, DrawsPosterior
 from posteria.settings import Count, Positive, ProperShare, Several, Share, Start, Warmup, check_settings
 
 
@@ -48,7 +51,7 @@ class HMC:
         if self.trajectory is not None and self.num_leapfrog is not None:
             raise SettingError("both trajectory and num_leapfrog are given", "one of them", "leave one out")
 
-    def fit(self, key: jax.Array, target: Target | Density, start: Any, run: Run) -> Any:
+    def fit(self, key: jax.Array, target: Target | Density, start: tree.Params, run: Run) -> Draws | DrawsPosterior:
         root_temperature = math.sqrt(target.temperature)
         trajectory = self.trajectory or math.pi / 2 * root_temperature
         sampler = hmc_sampler(trajectory, self.num_leapfrog, self.jitter, self.max_leapfrog)
@@ -71,7 +74,7 @@ def hmc_sampler(trajectory: float, num_leapfrog: int | None, jitter: float, max_
 
     kernel = hmc.build_kernel()
 
-    def move(key: jax.Array, inner: Any, log_density: Any, tuning: Tuning) -> tuple[Any, Info]:
+    def move(key: jax.Array, inner: tree.Tree, log_density: LogDensity, tuning: Tuning) -> tuple[tree.Tree, Info]:
         key_length, key_move = jax.random.split(key)
         wanted = trajectory / tuning.step_size if num_leapfrog is None else jnp.asarray(float(num_leapfrog))
         stretch = jax.random.uniform(key_length, minval=1.0 - jitter, maxval=1.0 + jitter)

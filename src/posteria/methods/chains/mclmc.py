@@ -16,11 +16,12 @@ import jax.numpy as jnp
 
 from posteria import tree
 from posteria.compiled import kept
-from posteria.engine.loop import Kernel, Run
+from posteria.data.arrays import Data
+from posteria.engine.loop import Keep, Kernel, Run
 from posteria.errors import SettingError
 from posteria.methods.chains.warmup import WARMUP_SHARE
 from posteria.methods.starts import find_starts
-from posteria.models.coordinates import Coordinates, coordinates
+from posteria.models.coordinates import Coordinates, LogDensity, coordinates
 from posteria.models.target import Density, Target, check_starts
 from posteria.posteriors.draws import Draws, DrawsPosterior
 from posteria.settings import Count, Positive, ProperShare, Several, Start, Warmup, above, check_settings
@@ -49,13 +50,13 @@ class MCLMC:
     fidelity: ClassVar[str] = "asymptotic"
     paper: ClassVar[str] = "Robnik et al. 2023"
     gradients_a_step: ClassVar[int] = GRADIENTS_A_STEP
-    least_lengths: ClassVar[dict] = {"num_warmup": LEAST_TUNING}
+    least_lengths: ClassVar[dict[str, int]] = {"num_warmup": LEAST_TUNING}
 
     def __post_init__(self) -> None:
         check_settings(self)
         _check_tuning(self)
 
-    def fit(self, key: jax.Array, target: Target | Density, start: Any, run: Run) -> Draws | DrawsPosterior:
+    def fit(self, key: jax.Array, target: Target | Density, start: tree.Params, run: Run) -> Draws | DrawsPosterior:
         motion = unadjusted(self.num_warmup, self.step_size, self.energy_variance)
         return run_motion(self, motion, key, target, start, run)
 
@@ -79,7 +80,7 @@ class AdjustedMCLMC:
 
     fidelity: ClassVar[str] = "exact"
     paper: ClassVar[str] = "Robnik et al. 2025"
-    least_lengths: ClassVar[dict] = {"num_warmup": LEAST_TUNING}
+    least_lengths: ClassVar[dict[str, int]] = {"num_warmup": LEAST_TUNING}
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -90,7 +91,7 @@ class AdjustedMCLMC:
         """Of a trajectory, on average."""
         return GRADIENTS_A_STEP * self.mean_steps
 
-    def fit(self, key: jax.Array, target: Target | Density, start: Any, run: Run) -> Draws | DrawsPosterior:
+    def fit(self, key: jax.Array, target: Target | Density, start: tree.Params, run: Run) -> Draws | DrawsPosterior:
         motion = adjusted(self.num_warmup, self.step_size, self.mean_steps, self.target_acceptance)
         return run_motion(self, motion, key, target, start, run)
 
@@ -116,22 +117,25 @@ class Info(NamedTuple):
     step_size: jax.Array
 
 
+Tuned = tuple[tree.Tree, Tuning, jax.Array]  # inner, tuning, and the number of steps
+
+
 class Motion(NamedTuple):
     """A kernel of BlackJAX with its tuning; `inner` has a position and a logdensity."""
 
-    init: Callable[[jax.Array, jax.Array, Callable], Any]  # (key, position, log_density) -> inner
+    init: Callable[[jax.Array, jax.Array, LogDensity], tree.Tree]  # (key, position, log_density) -> inner
     first: Callable[[jax.Array], Tuning]  # before tuning, from a position
-    tune: Callable[[jax.Array, Any, Tuning, Callable], tuple[Any, Tuning, jax.Array]]  # and the number of steps
-    move: Callable[[jax.Array, Any, Tuning, Callable], tuple[Any, Info]]
+    tune: Callable[[jax.Array, tree.Tree, Tuning, LogDensity], Tuned]
+    move: Callable[[jax.Array, tree.Tree, Tuning, LogDensity], tuple[tree.Tree, Info]]
 
 
 class State(NamedTuple):
-    inner: Any
+    inner: tree.Tree
     tuning: Tuning
 
 
 def run_motion(
-    method: Any, motion: Motion, key: jax.Array, target: Target | Density, start: Any, run: Run
+    method: Any, motion: Motion, key: jax.Array, target: Target | Density, start: tree.Params, run: Run
 ) -> Draws | DrawsPosterior:
     """Starts, tuning, draws."""
     target.check_proper()
@@ -168,10 +172,10 @@ def run_motion(
 def _tuning_kernel(motion: Motion, target: Target | Density) -> Kernel:
     flat = coordinates(target)
 
-    def init(key: jax.Array, position: jax.Array, data: Any) -> State:
+    def init(key: jax.Array, position: jax.Array, data: Data) -> State:
         return State(motion.init(key, position, lambda z: flat.log_density(z, data)), motion.first(position))
 
-    def step(key: jax.Array, state: State, data: Any) -> tuple[State, Info]:
+    def step(key: jax.Array, state: State, data: Data) -> tuple[State, Info]:
         inner, tuning, num_steps = motion.tune(key, *state, lambda z: flat.log_density(z, data))
         tuning = jax.tree.map(lambda new, old: jnp.asarray(new, old.dtype), Tuning(*tuning), state.tuning)
         num_gradients = jnp.asarray(GRADIENTS_A_STEP * num_steps, jnp.int32)
@@ -185,7 +189,7 @@ def _tuning_kernel(motion: Motion, target: Target | Density) -> Kernel:
 def _drawing_kernel(motion: Motion, target: Target | Density) -> Kernel:
     flat = coordinates(target)
 
-    def step(key: jax.Array, state: State, data: Any) -> tuple[State, Info]:
+    def step(key: jax.Array, state: State, data: Data) -> tuple[State, Info]:
         inner, info = motion.move(key, state.inner, state.tuning, lambda z: flat.log_density(z, data))
         return State(inner, state.tuning), info
 
@@ -193,7 +197,7 @@ def _drawing_kernel(motion: Motion, target: Target | Density) -> Kernel:
 
 
 @kept
-def _keeper(flat: Coordinates) -> Callable:
+def _keeper(flat: Coordinates) -> Keep:
     return lambda state: flat.to_weights(state.inner.position)
 
 
@@ -205,17 +209,17 @@ def unadjusted(num_warmup: int, step_size: float | None, energy_variance: float)
 
     kernel = mclmc.build_kernel()
 
-    def move(key: jax.Array, inner: Any, tuning: Tuning, log_density: Callable) -> tuple[Any, Info]:
+    def move(key: jax.Array, inner: tree.Tree, tuning: Tuning, log_density: LogDensity) -> tuple[tree.Tree, Info]:
         inner, info = kernel(key, inner, log_density, tuning.variances, tuning.length, tuning.step_size)
         is_divergent = (~info.nonans).astype(jnp.int32)
         num_gradients = jnp.asarray(GRADIENTS_A_STEP, jnp.int32)
         return inner, Info(inner.logdensity, jnp.ones(()), is_divergent, num_gradients, tuning.step_size)
 
-    def tune(key: jax.Array, inner: Any, tuning: Tuning, log_density: Callable) -> tuple:
+    def tune(key: jax.Array, inner: tree.Tree, tuning: Tuning, log_density: LogDensity) -> Tuned:
         if step_size is not None:
             keys = jax.random.split(key, num_warmup)
             inner, _ = jax.lax.scan(lambda inner, k: (move(k, inner, tuning, log_density)[0], None), inner, keys)
-            return inner, tuning, num_warmup
+            return inner, tuning, jnp.asarray(num_warmup)
         return mclmc_find_L_and_step_size(
             kernel,
             num_warmup,
@@ -246,7 +250,7 @@ def adjusted(num_warmup: int, step_size: float | None, mean_steps: float, target
         next_random_arg_fn=lambda data: jax.random.key_data(jax.random.split(jax.random.wrap_key_data(data))[1]),
     )
 
-    def move(key: jax.Array, inner: Any, tuning: Tuning, log_density: Callable) -> tuple[Any, Info]:
+    def move(key: jax.Array, inner: tree.Tree, tuning: Tuning, log_density: LogDensity) -> tuple[tree.Tree, Info]:
         inner, info = kernel(
             key,
             inner,
@@ -263,7 +267,7 @@ def adjusted(num_warmup: int, step_size: float | None, mean_steps: float, target
             tuning.step_size,
         )
 
-    def tune(key: jax.Array, inner: Any, tuning: Tuning, log_density: Callable) -> tuple:
+    def tune(key: jax.Array, inner: tree.Tree, tuning: Tuning, log_density: LogDensity) -> Tuned:
         if step_size is not None:
             keys = jax.random.split(key, num_warmup)
             inner, taken = jax.lax.scan(lambda inner, k: _counted(move(k, inner, tuning, log_density)), inner, keys)
@@ -281,13 +285,13 @@ def adjusted(num_warmup: int, step_size: float | None, mean_steps: float, target
             target_num_integration_steps=mean_steps,
         )
 
-    def init(key: jax.Array, position: jax.Array, log_density: Callable) -> Any:
+    def init(key: jax.Array, position: jax.Array, log_density: LogDensity) -> tree.Tree:
         return adjusted_mclmc_dynamic.init(position, log_density, jax.random.key_data(key))
 
     return Motion(init, _first(step_size, 0.2), tune, move)
 
 
-def _counted(moved: tuple[Any, Info]) -> tuple[Any, jax.Array]:
+def _counted(moved: tuple[tree.Tree, Info]) -> tuple[tree.Tree, jax.Array]:
     inner, info = moved
     return inner, info.num_gradients
 

@@ -5,15 +5,18 @@ Metropolis et al. 1953; Hastings 1970; scaled as Roberts & Rosenthal 2001.
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 
+from posteria import tree
 from posteria.compiled import kept
 from posteria.engine.loop import Run
 from posteria.methods.chains.warmup import Adaptation, Info, Sampler, Tuning, run_chains
+from posteria.models.coordinates import LogDensity
 from posteria.models.target import Density, Target
+from posteria.posteriors.draws import Draws, DrawsPosterior
 from posteria.settings import Count, Positive, ProperShare, Several, Start, Warmup, check_settings
 
 
@@ -38,7 +41,7 @@ class MetropolisHastings:
     def __post_init__(self) -> None:
         check_settings(self)
 
-    def fit(self, key: jax.Array, target: Target | Density, start: Any, run: Run) -> Any:
+    def fit(self, key: jax.Array, target: Target | Density, start: tree.Params, run: Run) -> Draws | DrawsPosterior:
         adaptation = Adaptation(
             num_steps=self.num_warmup,
             target_acceptance=self.target_acceptance,
@@ -55,7 +58,7 @@ def metropolis_sampler() -> Sampler:
 
     kernel = random_walk.build_additive_step()
 
-    def move(key: jax.Array, inner: Any, log_density: Any, tuning: Tuning) -> tuple[Any, Info]:
+    def move(key: jax.Array, inner: tree.Tree, log_density: LogDensity, tuning: Tuning) -> tuple[tree.Tree, Info]:
         spread = tuning.step_size * jnp.sqrt(tuning.variances)
         inner, info = kernel(key, inner, log_density, random_walk.normal(spread))
         none = jnp.asarray(0, jnp.int32)

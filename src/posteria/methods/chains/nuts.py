@@ -2,16 +2,19 @@
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import jax
 import jax.numpy as jnp
 
+from posteria import tree
 from posteria.compiled import kept
 from posteria.engine.loop import Run
 from posteria.methods.chains.hmc import FIRST_STEP_SIZE
 from posteria.methods.chains.warmup import Adaptation, Info, Sampler, Tuning, run_chains
+from posteria.models.coordinates import LogDensity
 from posteria.models.target import Density, Target
+from posteria.posteriors.draws import Draws, DrawsPosterior
 from posteria.settings import Count, Positive, ProperShare, Several, Start, Warmup, check_settings, up_to
 
 
@@ -36,7 +39,7 @@ class NUTS:
     def __post_init__(self) -> None:
         check_settings(self)
 
-    def fit(self, key: jax.Array, target: Target | Density, start: Any, run: Run) -> Any:
+    def fit(self, key: jax.Array, target: Target | Density, start: tree.Params, run: Run) -> Draws | DrawsPosterior:
         root_temperature = math.sqrt(target.temperature)
         adaptation = Adaptation(
             num_steps=self.num_warmup,
@@ -53,7 +56,7 @@ def nuts_sampler(max_doublings: int) -> Sampler:
 
     kernel = nuts.build_kernel()
 
-    def move(key: jax.Array, inner: Any, log_density: Any, tuning: Tuning) -> tuple[Any, Info]:
+    def move(key: jax.Array, inner: tree.Tree, log_density: LogDensity, tuning: Tuning) -> tuple[tree.Tree, Info]:
         inner, info = kernel(key, inner, log_density, tuning.step_size, tuning.variances, max_doublings)
         is_capped = (info.num_trajectory_expansions == max_doublings) & ~info.is_turning
         return inner, Info(

@@ -7,7 +7,6 @@ it would never find by itself. Pairs (0, 1), (2, 3).. and (1, 2), (3, 4).. take 
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, NamedTuple
 
@@ -15,8 +14,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from posteria import tree
 from posteria.compiled import kept
-from posteria.engine.loop import Kernel, Run
+from posteria.data.arrays import Data
+from posteria.engine.loop import Keep, Kernel, Run
 from posteria.errors import SettingError
 from posteria.methods.chains.hmc import FIRST_STEP_SIZE, hmc_sampler
 from posteria.methods.chains.warmup import WARMUP_SHARE, Tuning
@@ -54,7 +55,7 @@ class ParallelTempering:
     def __post_init__(self) -> None:
         check_settings(self)
 
-    def fit(self, key: jax.Array, target: Target | Density, start: Any, run: Run) -> DrawsPosterior:
+    def fit(self, key: jax.Array, target: Target | Density, start: tree.Params, run: Run) -> DrawsPosterior:
         if isinstance(target, Density):
             raise SettingError(
                 "the target is a bare log density", "a model, whose likelihood is tempered", "take po.NUTS()"
@@ -97,7 +98,7 @@ def powers(num_replicas: int) -> np.ndarray:
 
 class Ladder(NamedTuple):
     positions: jax.Array  # (replica, size)
-    searches: Any  # of each replica's step size
+    searches: tree.Tree  # of each replica's step size
     step_sizes: jax.Array  # (replica,)
     step_number: jax.Array
 
@@ -124,16 +125,16 @@ def ladder_kernel(
     ladder = powers(num_replicas)
     lower = np.arange(num_replicas - 1)
 
-    def log_density(z: jax.Array, data: Any, power: Any) -> jax.Array:
+    def log_density(z: jax.Array, data: Data, power: jax.Array | float) -> jax.Array:
         return target.log_density(flat.to_params(z), data, power)
 
-    def init(key: jax.Array, start: Any, data: Any) -> Ladder:
+    def init(key: jax.Array, start: tree.Params, data: Data) -> Ladder:
         if not is_warmup:
             return start._replace(step_sizes=jax.vmap(search_final)(start.searches))
         step_sizes = jnp.full(num_replicas, first_step_size, start.dtype)
         return Ladder(start, jax.vmap(search_init)(step_sizes), step_sizes, jnp.asarray(0))
 
-    def move(replica: tuple, data: Any) -> tuple:
+    def move(replica: tuple[jax.Array, ...], data: Data) -> tuple[jax.Array, jax.Array, tree.Tree]:
         key, position, power, step_size = replica
 
         def tempered(z: jax.Array) -> jax.Array:
@@ -144,7 +145,7 @@ def ladder_kernel(
         log_likelihood = log_density(inner.position, data, 1.0) - log_density(inner.position, data, 0.0)
         return inner.position, log_likelihood, info
 
-    def step(key: jax.Array, state: Ladder, data: Any) -> tuple[Ladder, Info]:
+    def step(key: jax.Array, state: Ladder, data: Data) -> tuple[Ladder, Info]:
         key_moves, key_swaps = jax.random.split(key)
         positions, log_likelihoods, infos = jax.lax.map(
             lambda replica: move(replica, data),
@@ -174,7 +175,7 @@ def ladder_kernel(
 
 
 @kept
-def _keeper(flat: Coordinates) -> Callable:
+def _keeper(flat: Coordinates) -> Keep:
     return lambda ladder: flat.to_weights(ladder.positions[0])
 
 

@@ -4,6 +4,7 @@ Particles drawn from the prior follow prior x likelihood^power as the power grow
 product of the mean weights along the way, without bias. Del Moral, Doucet and Jasra 2006.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -11,9 +12,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from posteria import tree
 from posteria.compiled import kept
+from posteria.data.arrays import Data
 from posteria.errors import SettingError
-from posteria.models.coordinates import coordinates
+from posteria.models.coordinates import LogDensity, coordinates
 from posteria.models.target import Target
 from posteria.settings import MOST_AT_ONCE, Count, ProperShare, check_settings, up_to
 
@@ -62,7 +65,7 @@ class TemperedSMC:
 
 
 @kept
-def _smc_run(smc: TemperedSMC, target: Target) -> Any:
+def _smc_run(smc: TemperedSMC, target: Target) -> Callable[[jax.Array, Data], jax.Array]:
     """(key, data) -> log of the estimated evidence."""
     import blackjax
     from blackjax.smc import adaptive_tempered, resampling
@@ -70,7 +73,9 @@ def _smc_run(smc: TemperedSMC, target: Target) -> Any:
     flat = coordinates(target)
     hmc = blackjax.hmc.build_kernel()
 
-    def move(key: jax.Array, state: Any, log_density: Any, step_size: jax.Array, variances: jax.Array) -> tuple:
+    def move(
+        key: jax.Array, state: tree.Tree, log_density: LogDensity, step_size: jax.Array, variances: jax.Array
+    ) -> tuple[tree.Tree, tree.Tree]:
         return hmc(key, state, log_density, step_size, variances, smc.num_leapfrog)
 
     def draw(key: jax.Array) -> jax.Array:
@@ -79,7 +84,7 @@ def _smc_run(smc: TemperedSMC, target: Target) -> Any:
         return flat.to_units(params | {"likelihood": target.model.likelihood.sample_own(key_own)})  # type: ignore[attr-defined]
 
     @jax.jit
-    def run(key: jax.Array, data: Any) -> jax.Array:
+    def run(key: jax.Array, data: Data) -> jax.Array:
         key_prior, key_steps = jax.random.split(key)
         kernel = adaptive_tempered.build_kernel(
             lambda z: target.log_prior(flat.to_params(z)),
@@ -90,7 +95,9 @@ def _smc_run(smc: TemperedSMC, target: Target) -> Any:
             smc.target_ess,
         )
 
-        def step(carry: tuple) -> tuple:
+        Carry = tuple[tree.Tree, jax.Array, jax.Array, jax.Array]
+
+        def step(carry: Carry) -> Carry:
             state, log_z, step_size, number = carry
             mean = state.weights @ state.particles
             variances = state.weights @ (state.particles - mean) ** 2
@@ -100,7 +107,7 @@ def _smc_run(smc: TemperedSMC, target: Target) -> Any:
             step_size *= jnp.exp(0.5 * (acceptance - TARGET_ACCEPTANCE))
             return state, log_z + info.log_likelihood_increment, step_size, number + 1
 
-        def is_on_its_way(carry: tuple) -> jax.Array:
+        def is_on_its_way(carry: Carry) -> jax.Array:
             state, log_z, _, number = carry
             return (state.tempering_param < 1.0) & (number < MAX_POWERS) & jnp.isfinite(log_z)
 

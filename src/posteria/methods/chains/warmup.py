@@ -11,11 +11,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from posteria import tree
 from posteria.compiled import kept
-from posteria.engine.loop import Kernel, Run
+from posteria.data.arrays import Data
+from posteria.engine.loop import Keep, Kernel, Run
 from posteria.errors import SettingError
 from posteria.methods.starts import find_starts
-from posteria.models.coordinates import Coordinates, coordinates
+from posteria.models.coordinates import Coordinates, LogDensity, coordinates
 from posteria.models.target import Density, Target, check_starts
 from posteria.posteriors.draws import Draws, DrawsPosterior
 
@@ -40,8 +42,8 @@ class Info(NamedTuple):
 class Sampler(NamedTuple):
     """One sampler in flat coordinates: `move(key, inner, log_density, tuning) -> (inner, Info)`."""
 
-    init: Callable[[jax.Array, Callable], Any]  # (position, log_density) -> inner, which has .position
-    move: Callable[[jax.Array, Any, Callable, Tuning], tuple[Any, Info]]
+    init: Callable[[jax.Array, LogDensity], tree.Tree]  # (position, log_density) -> inner, which has .position
+    move: Callable[[jax.Array, tree.Tree, LogDensity, Tuning], tuple[tree.Tree, Info]]
 
 
 class Adaptation(NamedTuple):
@@ -60,7 +62,7 @@ def run_chains(
     adaptation: Adaptation,
     key: jax.Array,
     target: Target | Density,
-    start: Any,
+    start: tree.Params,
     run: Run,
 ) -> Draws | DrawsPosterior:
     """Warm up and draw: `num_chains` chains of `num_draws`, each kept after `thinning` steps."""
@@ -96,9 +98,9 @@ def run_chains(
 
 
 class WarmupState(NamedTuple):
-    inner: Any
-    step_size_search: Any
-    variance_search: Any
+    inner: tree.Tree
+    step_size_search: tree.Tree
+    variance_search: tree.Tree
     step_number: jax.Array
     tuning: Tuning
 
@@ -123,14 +125,14 @@ def warmup_kernel(sampler: Sampler, adaptation: Adaptation, target: Target | Den
         np.asarray(build_schedule(max(1, adaptation.num_steps))).reshape(-1, 2).astype(bool)
     )  # (is slow, ends a window)
 
-    def init(key: jax.Array, position: jax.Array, data: Any) -> WarmupState:
+    def init(key: jax.Array, position: jax.Array, data: Data) -> WarmupState:
         inner = sampler.init(position, lambda z: flat.log_density(z, data))
         search = search_init(jnp.asarray(adaptation.first_step_size, position.dtype))
         variances = variance_init(position.size)
         tuning = Tuning(jnp.asarray(adaptation.first_step_size, position.dtype), jnp.ones_like(position))
         return WarmupState(inner, search, variances, jnp.asarray(0), tuning)
 
-    def step(key: jax.Array, state: WarmupState, data: Any) -> tuple[WarmupState, Info]:
+    def step(key: jax.Array, state: WarmupState, data: Data) -> tuple[WarmupState, Info]:
         inner, info = sampler.move(key, state.inner, lambda z: flat.log_density(z, data), state.tuning)
         search, variances, tuning = state.step_size_search, state.variance_search, state.tuning
         is_slow, ends_window = jnp.asarray(schedule)[state.step_number]
@@ -149,12 +151,12 @@ def warmup_kernel(sampler: Sampler, adaptation: Adaptation, target: Target | Den
     return Kernel(init, step)
 
 
-def _where(condition: jax.Array, if_true: Any, if_false: Any) -> Any:
+def _where(condition: jax.Array, if_true: tree.Tree, if_false: tree.Tree) -> tree.Tree:
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b).astype(jnp.result_type(b)), if_true, if_false)
 
 
 class DrawState(NamedTuple):
-    inner: Any
+    inner: tree.Tree
     tuning: Tuning
 
 
@@ -163,11 +165,11 @@ def drawing_kernel(sampler: Sampler, target: Target | Density) -> Kernel:
     """Moves of the sampler under a tuning that no longer changes."""
     flat = coordinates(target)
 
-    def init(key: jax.Array, start: tuple[jax.Array, Tuning], data: Any) -> DrawState:
+    def init(key: jax.Array, start: tuple[jax.Array, Tuning], data: Data) -> DrawState:
         position, tuning = start
         return DrawState(sampler.init(position, lambda z: flat.log_density(z, data)), tuning)
 
-    def step(key: jax.Array, state: DrawState, data: Any) -> tuple[DrawState, Info]:
+    def step(key: jax.Array, state: DrawState, data: Data) -> tuple[DrawState, Info]:
         inner, info = sampler.move(key, state.inner, lambda z: flat.log_density(z, data), state.tuning)
         return DrawState(inner, state.tuning), info
 
@@ -175,7 +177,7 @@ def drawing_kernel(sampler: Sampler, target: Target | Density) -> Kernel:
 
 
 @kept
-def _keeper(flat: Coordinates) -> Callable:
+def _keeper(flat: Coordinates) -> Keep:
     return lambda state: flat.to_weights(state.inner.position)
 
 

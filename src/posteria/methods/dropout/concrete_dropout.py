@@ -6,13 +6,14 @@ unit's mask is that of a coin: a rate of one half is preferred unless the data s
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 
 from posteria import tree
 from posteria.compiled import kept
+from posteria.data.arrays import Data
 from posteria.engine.loop import Run
 from posteria.methods.dropout.fixed_rate import first_params, noisy_log_density
 from posteria.methods.dropout.noisy_ascent import Objective, Schedule, ascend
@@ -42,7 +43,7 @@ class ConcreteDropout:
     def __post_init__(self) -> None:
         check_settings(self)
 
-    def fit(self, key: jax.Array, target: Target, start: Any, run: Run) -> MaskPosterior:
+    def fit(self, key: jax.Array, target: Target, start: tree.Params, run: Run) -> MaskPosterior:
         target.check_proper()
         selected, note = selected_units(target, self.where)
         run.note(note)
@@ -65,7 +66,7 @@ class ConcreteDropout:
 def _objective(target: Target, where: str | None) -> Objective:
     selected, _ = selected_units(target, where)
 
-    def objective(key: jax.Array, variational: dict, batch: Any, epoch: jax.Array) -> jax.Array:
+    def objective(key: jax.Array, variational: tree.Params, batch: Data, epoch: jax.Array) -> jax.Array:
         rates = jax.tree.map(jax.nn.sigmoid, variational["logit_rate"])
         entropy = sum(units.count * _coin_entropy(variational["logit_rate"][path]) for path, units in selected.items())
         return noisy_log_density(target, "concrete", key, variational["params"], batch, selected, rates) + entropy

@@ -6,13 +6,14 @@ network: its linear operations are found.
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 
 from posteria import tree
 from posteria.compiled import kept
+from posteria.data.arrays import Data
 from posteria.engine.loop import Run
 from posteria.methods.dropout.noisy_ascent import Objective, Schedule, ascend
 from posteria.models.target import Target, check_starts
@@ -43,7 +44,7 @@ class MCDropout:
     def __post_init__(self) -> None:
         check_settings(self)
 
-    def fit(self, key: jax.Array, target: Target, start: Any, run: Run) -> MaskPosterior:
+    def fit(self, key: jax.Array, target: Target, start: tree.Params, run: Run) -> MaskPosterior:
         return _fit(key, target, start, run, "bernoulli", self.rate, self.where, Schedule.of(self))
 
 
@@ -68,14 +69,14 @@ class GaussianDropout:
     def __post_init__(self) -> None:
         check_settings(self)
 
-    def fit(self, key: jax.Array, target: Target, start: Any, run: Run) -> MaskPosterior:
+    def fit(self, key: jax.Array, target: Target, start: tree.Params, run: Run) -> MaskPosterior:
         return _fit(key, target, start, run, "gaussian", self.alpha, self.where, Schedule.of(self))
 
 
 def _fit(
     key: jax.Array,
     target: Target,
-    start: Any,
+    start: tree.Params,
     run: Run,
     noise: str,
     strength: float,
@@ -92,7 +93,7 @@ def _fit(
     return MaskPosterior(target, tree.ravel(params), noise, {path: jnp.asarray(strength) for path in selected})
 
 
-def first_params(key: jax.Array, target: Target, start: Any, num_rows: int | None) -> tree.Params:
+def first_params(key: jax.Array, target: Target, start: tree.Params, num_rows: int | None) -> tree.Params:
     """One set of parameters to start from, checked on a batch: given ones, or the network's own initial ones."""
     starts = tree.stack([target.init(key)]) if start is None else target.as_starts(start, 1)
     check_starts(target, starts, num_rows)
@@ -104,7 +105,7 @@ def _expected_log_density(target: Target, noise: str, strength: float, where: st
     selected, _ = selected_units(target, where)
     strengths = {path: jnp.asarray(strength) for path in selected}
 
-    def objective(key: jax.Array, params: tree.Params, batch: Any, epoch: jax.Array) -> jax.Array:
+    def objective(key: jax.Array, params: tree.Params, batch: Data, epoch: jax.Array) -> jax.Array:
         return noisy_log_density(target, noise, key, params, batch, selected, strengths)
 
     return objective
@@ -115,7 +116,7 @@ def noisy_log_density(
     noise: str,
     key: jax.Array,
     params: tree.Params,
-    batch: Any,
+    batch: Data,
     selected: dropout.Selected,
     strengths: dropout.Strengths,
 ) -> jax.Array:

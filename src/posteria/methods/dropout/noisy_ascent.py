@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,13 +10,17 @@ import numpy as np
 
 from posteria import tree
 from posteria.compiled import kept
+from posteria.data.arrays import Data
 from posteria.data.batches import batch_of, num_steps_per_epoch
 from posteria.engine.loop import Kernel, Run
 from posteria.models.densities import widen
 from posteria.models.target import Target
 
+if TYPE_CHECKING:
+    import optax
+
 # (key, parameters, batch or None, epochs done so far) -> an unbiased estimate of the objective, in nats of all data
-Objective = Callable[[jax.Array, Any, Any, jax.Array], jax.Array]
+Objective = Callable[[jax.Array, tree.Params, Data, jax.Array], jax.Array]
 NUM_OBSERVATIONS = 20  # spread over the fit
 
 
@@ -26,7 +30,7 @@ class Schedule(NamedTuple):
     num_epochs: int
     batch_size: int | None
     learning_rate: float
-    optimizer: Any
+    optimizer: tree.Tree
 
     @classmethod
     def of(cls, method: Any) -> "Schedule":
@@ -35,7 +39,7 @@ class Schedule(NamedTuple):
 
 
 class Ascended(NamedTuple):
-    params: Any
+    params: tree.Params
     observations: np.ndarray  # (observation, ...)
 
 
@@ -43,10 +47,10 @@ def ascend(
     run: Run,
     key: jax.Array,
     target: Target,
-    start: Any,
+    start: tree.Params,
     objective: Objective,
     schedule: Schedule,
-    observe: Callable[[Any], jax.Array] = lambda params: jnp.zeros(0),
+    observe: Callable[[tree.Params], jax.Array] = lambda params: jnp.zeros(0),
 ) -> Ascended:
     """Climb from `start` by Adam with a cosine decay, or the given optimiser; `observe` is called 20 times on the way.
 
@@ -78,8 +82,8 @@ def ascend(
 
 
 class Ascent(NamedTuple):
-    params: Any
-    optimizer: Any
+    params: tree.Params
+    optimizer: tree.Tree
     batch_key: jax.Array
     step_number: jax.Array
     observations: jax.Array
@@ -93,14 +97,14 @@ class Info(NamedTuple):
 @kept
 def ascent(
     objective: Objective,
-    observe: Callable,
-    optimizer: Any,
+    observe: Callable[[tree.Params], jax.Array],
+    optimizer: "optax.GradientTransformation | None",
     learning_rate: float,
     num_epochs: int,
     steps_per_epoch: int,
     batch_size: int,
     num_data: int,
-    dtypes: tuple,
+    dtypes: tuple[np.dtype, ...],
 ) -> Kernel:
     """`dtypes` are those of the parameters' leaves where the objective sees them; they move in 32 bits at least."""
     import optax
@@ -110,20 +114,20 @@ def ascent(
     if optimizer is None:
         optimizer = optax.adam(optax.cosine_decay_schedule(learning_rate, num_steps))
 
-    def narrow(params: Any) -> Any:
+    def narrow(params: tree.Params) -> tree.Params:
         leaves, treedef = jax.tree.flatten(params)
         return treedef.unflatten(leaf.astype(dtype) for leaf, dtype in zip(leaves, dtypes))
 
-    def init(key: jax.Array, start: Any, data: Any) -> Ascent:
+    def init(key: jax.Array, start: tree.Params, data: Data) -> Ascent:
         seen = observe(start)
         observations = jnp.zeros((num_steps // interval, *seen.shape), seen.dtype)
         return Ascent(start, optimizer.init(start), jax.random.key_data(key), jnp.asarray(0), observations)
 
-    def step(key: jax.Array, state: Ascent, data: Any) -> tuple[Ascent, Info]:
+    def step(key: jax.Array, state: Ascent, data: Data) -> tuple[Ascent, Info]:
         batch = batch_of(data, state.batch_key, state.step_number, num_data, batch_size)
         epoch = state.step_number / steps_per_epoch
 
-        def negative_objective(params: Any) -> jax.Array:
+        def negative_objective(params: tree.Params) -> jax.Array:
             """Per datum, so that a learning rate means the same for any amount of data."""
             return -objective(key, narrow(params), batch, epoch) / max(num_data, 1)
 

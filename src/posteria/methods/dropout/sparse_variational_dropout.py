@@ -6,13 +6,14 @@ learned; see `variational_dropout` for the bound. Optimised are theta and log si
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
 
 from posteria import tree
 from posteria.compiled import kept
+from posteria.data.arrays import Data
 from posteria.engine.loop import Run
 from posteria.methods.dropout.fixed_rate import first_params
 from posteria.methods.dropout.noisy_ascent import Objective, Schedule, ascend
@@ -67,7 +68,7 @@ class SparseVariationalDropout:
         """How the model that is fitted differs from the one that was given."""
         return PRIORS[self.prior]
 
-    def fit(self, key: jax.Array, target: Target, start: Any, run: Run) -> SparsePosterior:
+    def fit(self, key: jax.Array, target: Target, start: tree.Params, run: Run) -> SparsePosterior:
         leaves = noisy_leaves(target, self.where)
         note_prior(run, target, leaves, self.prior == "log-uniform", self.model_differs)
         key_start, key_ascent = jax.random.split(key)
@@ -108,7 +109,7 @@ def _additive_objective(
     points = frozenset(leaf.path for leaf in target.leaves) - paths
     noisy = local.noisy(target.model.network.apply, estimator, points)
 
-    def objective(key: jax.Array, variational: dict, batch: Any, epoch: jax.Array) -> jax.Array:
+    def objective(key: jax.Array, variational: tree.Params, batch: Data, epoch: jax.Array) -> jax.Array:
         params, log_variance = variational["params"], variational["log_variance"]
         stds = {path: jnp.exp(0.5 * value) for path, value in log_variance.items()}
         prior_term = sum(
@@ -124,7 +125,7 @@ def _additive_objective(
 
 
 @kept
-def _removed_bits(target: Target, where: str | None) -> Any:
+def _removed_bits(target: Target, where: str | None) -> Callable[..., jax.Array]:
     """The weights that a threshold of 3 would remove, as bits, in the order of the leaves."""
     return lambda variational: removed_bits(
         log_alphas(variational["params"]["network"], variational["log_variance"]),

@@ -10,6 +10,7 @@ zero for alpha -> infinity, where the weight is noise and can be removed. Maximi
 model's prior where it is proper. Kingma, Salimans & Welling 2015; the approximation is Molchanov et al.'s, 2017.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, ClassVar, Literal
@@ -20,6 +21,7 @@ import numpy as np
 
 from posteria import tree
 from posteria.compiled import kept
+from posteria.data.arrays import Data
 from posteria.engine.loop import Run
 from posteria.errors import SettingError
 from posteria.methods.dropout.fixed_rate import first_params
@@ -61,7 +63,7 @@ class VariationalDropout:
     def __post_init__(self) -> None:
         check_settings(self)
 
-    def fit(self, key: jax.Array, target: Target, start: Any, run: Run) -> Posterior:
+    def fit(self, key: jax.Array, target: Target, start: tree.Params, run: Run) -> Posterior:
         shapes = _alpha_shapes(target, self.granularity, self.where)
         leaves = [leaf for leaf in target.leaves if leaf.path in shapes]
         note_prior(run, target, leaves, True, self.model_differs)
@@ -94,7 +96,7 @@ def log_uniform_kl(log_alpha: jax.Array) -> jax.Array:
 
 
 @log_uniform_kl.defjvp
-def _log_uniform_kl_jvp(primals: tuple, tangents: tuple) -> tuple:
+def _log_uniform_kl_jvp(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple[jax.Array, jax.Array]:
     (log_alpha,) = primals
     share = jax.nn.sigmoid(K2 + K3 * log_alpha)
     slope = -K1 * K3 * share * (1 - share) - 0.5 * jax.nn.sigmoid(-log_alpha)
@@ -117,7 +119,7 @@ def _multiplicative_objective(target: Target, granularity: str, where: str | Non
     points = frozenset(leaf.path for leaf in target.leaves) - set(shapes)
     noisy = local.noisy(target.model.network.apply, "local", points)
 
-    def objective(key: jax.Array, variational: dict, batch: Any, epoch: jax.Array) -> jax.Array:
+    def objective(key: jax.Array, variational: tree.Params, batch: Data, epoch: jax.Array) -> jax.Array:
         params, logits = variational["params"], variational["logit_alpha"]
         network, alphas = params["network"], jax.tree.map(jax.nn.sigmoid, logits)
         log_alpha = jax.tree.map(jax.nn.log_sigmoid, logits)
@@ -130,7 +132,7 @@ def _multiplicative_objective(target: Target, granularity: str, where: str | Non
             kl = jnp.broadcast_to(log_uniform_kl(log_alpha[path]), log_variance.shape)
             prior_term += tempered_negative_kl(kl, log_variance, target.temperature)
 
-        def outputs(x: Any) -> jax.Array:
+        def outputs(x: Data) -> jax.Array:
             if granularity == "weight":
                 return noisy(network, in_tree(network, _multiplied(network, alphas)), x, key)
             return dropout.noisy_outputs(target.model.network, "gaussian", key, network, x, selected, alphas)
@@ -140,7 +142,9 @@ def _multiplicative_objective(target: Target, granularity: str, where: str | Non
     return objective
 
 
-def data_term(target: Target, params: tree.Params, batch: Any, noisy_paths: set[str], outputs: Any) -> jax.Array:
+def data_term(
+    target: Target, params: tree.Params, batch: Data, noisy_paths: set[str], outputs: Callable[[Data], jax.Array]
+) -> jax.Array:
     """E_q[log likelihood] / T of a batch, with the log prior of what carries no noise."""
     log_prior = target.model.likelihood.log_prior(params["likelihood"])
     for value, leaf in zip(jax.tree.leaves(params["network"]), target.leaves):

@@ -4,7 +4,7 @@ Lakshminarayanan et al. 2017; Wilson & Izmailov 2020.
 """
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 
@@ -29,7 +29,7 @@ class Ensemble:
     def __post_init__(self) -> None:
         check_settings(self)
 
-    def fit(self, key: jax.Array, target: Target, start: Any, run: Run) -> Posterior:
+    def fit(self, key: jax.Array, target: Target, start: tree.Params, run: Run) -> Posterior:
         if hasattr(self.method, "fit_members"):  # all at once, spread over the machine
             return self.method.fit_members(key, target, start, run, self.size)
         starts = [None] * self.size

@@ -1,10 +1,11 @@
 """Fast geometric ensembles: snapshots along one cyclical trajectory. Garipov et al. 2018."""
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 
+from posteria import tree
 from posteria.engine.loop import Run
 from posteria.methods.ensembles import trajectory
 from posteria.methods.points.map import MAP
@@ -35,10 +36,10 @@ class FastGeometricEnsemble:
     def __post_init__(self) -> None:
         check_settings(self)
 
-    def fit(self, key: jax.Array, target: Target, start: Any, run: Run) -> DrawsPosterior:
+    def fit(self, key: jax.Array, target: Target, start: tree.Params, run: Run) -> DrawsPosterior:
         return self.fit_members(key, target, start, run, 1)
 
-    def fit_members(self, key: jax.Array, target: Target, start: Any, run: Run, size: int) -> DrawsPosterior:
+    def fit_members(self, key: jax.Array, target: Target, start: tree.Params, run: Run, size: int) -> DrawsPosterior:
         """`size` trajectories from as many starts, each a chain of members."""
         settings = trajectory.Settings(
             self.num_snapshots, self.epochs_per_snapshot, self.batch_size, self.learning_rate, self.momentum, "cyclical"

@@ -4,8 +4,9 @@ The inner method sees the posterior's density restricted to the subspace, over z
 beside z. The directions are scaled so that at the centre the density has the curvature of N(0, I).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +14,7 @@ import numpy as np
 
 from posteria import tree
 from posteria.compiled import kept
+from posteria.data.arrays import Data
 from posteria.engine.loop import Run
 from posteria.errors import SettingError
 from posteria.landscape.connect import bend
@@ -50,7 +52,7 @@ class Subspace:
                 "take more snapshots, or a smaller rank",
             )
 
-    def fit(self, key: jax.Array, target: Target, start: Any, run: Run) -> SubspacePosterior:
+    def fit(self, key: jax.Array, target: Target, start: tree.Params, run: Run) -> SubspacePosterior:
         key_place, key_inner = jax.random.split(key)
         centre, directions = self._place(key_place, target, start, run.stage("subspace", share=0.5))
         own = tree.unraveller(target.structs)(centre)["likelihood"]
@@ -63,7 +65,7 @@ class Subspace:
         inner: Posterior = self.method.fit(key_inner, inner_target, starts, run)
         return SubspacePosterior(target, inner, plane)
 
-    def _place(self, key: jax.Array, target: Target, start: Any, run: Run) -> tuple[jax.Array, jax.Array]:
+    def _place(self, key: jax.Array, target: Target, start: tree.Params, run: Run) -> tuple[jax.Array, jax.Array]:
         """Centre (size,) and orthonormal directions (size, rank), zero at the likelihood's own parameters."""
         if start is not None and self.basis == "curve":
             raise SettingError("a start was given", "none: the ends of a curve have one each", "leave it out")
@@ -102,10 +104,10 @@ def scaled(target: Target, centre: jax.Array, directions: jax.Array) -> jax.Arra
 
 
 @kept
-def _hessian(target: Target) -> Any:
+def _hessian(target: Target) -> Callable[..., jax.Array]:
     unravel = tree.unraveller(target.structs)
 
-    def hessian(centre: jax.Array, directions: jax.Array, data: Any) -> jax.Array:
+    def hessian(centre: jax.Array, directions: jax.Array, data: Data) -> jax.Array:
         def negative_log_density(z: jax.Array) -> jax.Array:
             return -target.log_density(unravel(centre + directions @ z), data)
 
@@ -121,7 +123,7 @@ def _is_network(target: Target) -> np.ndarray:
     return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(flags)])
 
 
-def _pair(target: Target) -> Any:
+def _pair(target: Target) -> Data:
     """Its data, or what gives its shapes."""
     if target.data is not None:
         return target.data

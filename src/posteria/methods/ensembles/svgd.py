@@ -14,7 +14,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from posteria import tree
 from posteria.compiled import kept
+from posteria.data.arrays import Data
 from posteria.data.batches import batch_of, num_steps_per_epoch
 from posteria.engine.loop import Kernel, Run
 from posteria.machine import check_room
@@ -45,7 +47,7 @@ class SVGD:
     def __post_init__(self) -> None:
         check_settings(self)
 
-    def fit(self, key: jax.Array, target: Target, start: Any, run: Run) -> DrawsPosterior:
+    def fit(self, key: jax.Array, target: Target, start: tree.Params, run: Run) -> DrawsPosterior:
         target.check_proper()
         check_room(PAIR_BYTES * self.size**2, f"the distances between {self.size:,} particles")
         key_start, key_part, key_loop = jax.random.split(key, 3)
@@ -79,7 +81,7 @@ class SVGD:
 class Particles(NamedTuple):
     particles: jax.Array  # (particle, size), in units of the prior
     length_scale: jax.Array
-    optimizer: Any
+    optimizer: tree.Tree
     batch_key: jax.Array
     step_number: jax.Array
 
@@ -98,12 +100,12 @@ def flow(target: Target, batch_size: int, learning_rate: float, num_steps: int) 
     optimizer = optax.adam(optax.cosine_decay_schedule(learning_rate, num_steps))
     descend = svgd.build_kernel(optimizer)
 
-    def init(key: jax.Array, particles: jax.Array, data: Any) -> Particles:
+    def init(key: jax.Array, particles: jax.Array, data: Data) -> Particles:
         return Particles(
             particles, _length_scale(particles), optimizer.init(particles), jax.random.key_data(key), jnp.asarray(0)
         )
 
-    def step(key: jax.Array, state: Particles, data: Any) -> tuple[Particles, Info]:
+    def step(key: jax.Array, state: Particles, data: Data) -> tuple[Particles, Info]:
         del key  # batches follow the chain's own key and the step's number
         batch = batch_of(data, state.batch_key, state.step_number, target.num_data, batch_size)
         before = svgd.SVGDState(state.particles, {"length_scale": state.length_scale}, state.optimizer)

@@ -7,11 +7,12 @@ variances and D the last K deviations w_i - mean(w_1..w_i) from the running mean
 """
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import jax
 import numpy as np
 
+from posteria import tree
 from posteria.engine.loop import Run
 from posteria.errors import SettingError
 from posteria.methods.ensembles import trajectory
@@ -54,15 +55,15 @@ class SWAG:
                 "20 of 40 are the defaults",
             )
 
-    def fit(self, key: jax.Array, target: Target, start: Any, run: Run) -> GaussianPosterior:
+    def fit(self, key: jax.Array, target: Target, start: tree.Params, run: Run) -> GaussianPosterior:
         return self._members(key, target, start, run, 1)[0]
 
-    def fit_members(self, key: jax.Array, target: Target, start: Any, run: Run, size: int) -> Posterior:
+    def fit_members(self, key: jax.Array, target: Target, start: tree.Params, run: Run, size: int) -> Posterior:
         """MultiSWAG: `size` trajectories from as many starts, as an equal mixture. Wilson & Izmailov 2020."""
         return MixturePosterior(target, list(self._members(key, target, start, run, size)))
 
     def follow(
-        self, key: jax.Array, target: Target, start: Any, run: Run, size: int, final_when_late: bool = False
+        self, key: jax.Array, target: Target, start: tree.Params, run: Run, size: int, final_when_late: bool = False
     ) -> np.ndarray:
         """The snapshots that it is made of: (start, snapshot, size), flat."""
         settings = trajectory.Settings(
@@ -78,7 +79,9 @@ class SWAG:
             raise SettingError("time ran out before two snapshots were taken", "at least 2", "allow more seconds")
         return found.snapshots
 
-    def _members(self, key: jax.Array, target: Target, start: Any, run: Run, size: int) -> list[GaussianPosterior]:
+    def _members(
+        self, key: jax.Array, target: Target, start: tree.Params, run: Run, size: int
+    ) -> list[GaussianPosterior]:
         snapshots = self.follow(key, target, start, run, size)
         return [GaussianPosterior(target, *moments(chain, self.rank)) for chain in snapshots]
 

@@ -1,7 +1,7 @@
 """Weights along stochastic gradient descent whose step stays large: what SWAG, FGE and subspaces are made of."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +10,7 @@ import numpy as np
 from posteria import tree
 from posteria.compiled import kept
 from posteria.curvature.stiffness import energy, largest_curvature
+from posteria.data.arrays import Data
 from posteria.data.batches import batch_indices, batch_of, num_steps_per_epoch, take
 from posteria.engine.loop import Kernel, Run
 from posteria.methods.points.map import MAP
@@ -41,7 +42,7 @@ class Trajectory(NamedTuple):
 def follow(
     key: jax.Array,
     target: Target,
-    start: Any,
+    start: tree.Params,
     run: Run,
     size: int,
     climber: MAP | None,
@@ -113,12 +114,12 @@ def descent(target: Target, momentum: float, period: int | None, batch_size: int
     """SGD with momentum on the negative log density a datum; `period`: steps in a cycle of the step size."""
     share = cyclical_share(period) if period else (lambda step_number: 1.0)
 
-    def init(key: jax.Array, start: tuple[tree.Params, jax.Array], data: Any) -> Descent:
+    def init(key: jax.Array, start: tuple[tree.Params, jax.Array], data: Data) -> Descent:
         params, learning_rate = start
         still = jax.tree.map(jnp.zeros_like, params)
         return Descent(params, still, learning_rate, jax.random.key_data(key), jnp.asarray(0))
 
-    def step(key: jax.Array, state: Descent, data: Any) -> tuple[Descent, Info]:
+    def step(key: jax.Array, state: Descent, data: Data) -> tuple[Descent, Info]:
         del key  # batches follow the chain's own key and the step's number
         batch = batch_of(data, state.batch_key, state.step_number, target.num_data, batch_size)
         value, gradient = jax.value_and_grad(lambda params: energy(target, params, batch))(state.params)

@@ -8,6 +8,7 @@ taken out before it is refined, and the evidence; it is exact where the likeliho
 A ReLU network gets probabilistic backpropagation (`probabilistic_backprop.py`). Hernandez-Lobato and Adams 2015.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, NamedTuple
 
@@ -18,6 +19,7 @@ from jax.scipy.special import digamma, polygamma
 
 from posteria import tree
 from posteria.compiled import kept
+from posteria.data.arrays import Data
 from posteria.data.batches import take
 from posteria.engine.loop import Kernel, Run
 from posteria.errors import SettingError
@@ -50,7 +52,7 @@ class ExpectationPropagation:
     def __post_init__(self) -> None:
         check_settings(self)
 
-    def fit(self, key: jax.Array, target: Target, start: Any, run: Run) -> MomentPosterior:
+    def fit(self, key: jax.Array, target: Target, start: tree.Params, run: Run) -> MomentPosterior:
         bare = target.without_data()
         is_linear = _check(bare)
         if target.data is None:
@@ -127,14 +129,14 @@ class Sites(NamedTuple):
 
     precision: jax.Array  # (datum, output)
     shift: jax.Array
-    noise: Any  # Gamma of (datum,), or None
+    noise: Gamma | None  # of (datum,)
 
 
 class LinearState(NamedTuple):
     mean: jax.Array  # (size,)
     covariance: jax.Array  # (size, size)
     sites: Sites
-    noise: Any  # Gamma, or None
+    noise: Gamma | None
 
 
 class Info(NamedTuple):
@@ -149,13 +151,13 @@ def linear_kernel(target: Target) -> Kernel:
     jacobians = _jacobians(target)
     update = target.model.likelihood.moment_update  # type: ignore[attr-defined]
 
-    def init(key: jax.Array, begin: tuple, data: Any) -> LinearState:
+    def init(key: jax.Array, begin: tree.Tree, data: Data) -> LinearState:
         mean, noise = begin
         zeros = jnp.zeros((target.num_data, target.num_outputs), prior_variance.dtype)
         noise_sites = jax.tree.map(lambda leaf: jnp.zeros(target.num_data, leaf.dtype), noise)
         return LinearState(mean, jnp.diag(prior_variance), Sites(zeros, zeros, noise_sites), noise)
 
-    def step(key: jax.Array, state: LinearState, data: Any) -> tuple[LinearState, Info]:
+    def step(key: jax.Array, state: LinearState, data: Data) -> tuple[LinearState, Info]:
         rows, offsets = jacobians(data[0])
 
         def visit(state: LinearState, i: jax.Array) -> tuple[LinearState, jax.Array]:
@@ -168,7 +170,7 @@ def linear_kernel(target: Target) -> Kernel:
             cavity_noise = jax.tree.map(lambda all, own: (all - own)[None], state.noise, site.noise)
             y = take(data[1], i[None])
 
-            def log_z(mean: jax.Array, variance: jax.Array) -> tuple:
+            def log_z(mean: jax.Array, variance: jax.Array) -> tuple[jax.Array, Gamma | None]:
                 value, noise = update(cavity_noise, mean[None], variance[None], y, 1 / target.temperature)
                 return value[0], noise
 
@@ -210,12 +212,12 @@ def linear_kernel(target: Target) -> Kernel:
 
 
 @kept
-def _jacobians(target: Target) -> Any:
+def _jacobians(target: Target) -> Callable[..., tree.Tree]:
     """x -> (derivatives (datum, output, size) of the outputs by the weights, outputs (datum, output) at 0)."""
     unravel = tree.unraveller(target.structs["network"])
     zero = jnp.zeros(tree.size(target.structs["network"]))
 
-    def one(datum: Any) -> tuple[jax.Array, jax.Array]:
+    def one(datum: tree.Tree) -> tuple[jax.Array, jax.Array]:
         def outputs(flat: jax.Array) -> jax.Array:
             return target.model.outputs(unravel(flat), jax.tree.map(lambda leaf: leaf[None], datum))[0]
 
@@ -225,13 +227,13 @@ def _jacobians(target: Target) -> Any:
 
 
 @kept
-def _log_evidence(target: Target) -> Any:
+def _log_evidence(target: Target) -> Callable[..., tree.Tree]:
     """Of EP: each datum's log Z over that of its site, and the integral of the prior times all sites. Minka 2001."""
     jacobians = _jacobians(target)
     prior_variance = unit_vector(target) ** 2
 
     @jax.jit
-    def log_evidence(state: LinearState, data: Any) -> jax.Array:
+    def log_evidence(state: LinearState, data: Data) -> jax.Array:
         rows, offsets = jacobians(data[0])
         precision, shift, _ = state.sites
         mean = jnp.einsum("nki,i->nk", rows, state.mean)

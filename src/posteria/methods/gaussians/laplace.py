@@ -1,7 +1,8 @@
 """Laplace's approximation: a Gaussian at the mode with the curvature of the log posterior there."""
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +24,7 @@ from posteria.curvature.measure import (
     measure,
 )
 from posteria.curvature.precision import Precision
+from posteria.data.arrays import Data
 from posteria.engine.loop import Run
 from posteria.errors import SettingError
 from posteria.methods.points.map import MAP
@@ -70,7 +72,7 @@ class Laplace:
     def __post_init__(self) -> None:
         check_settings(self)
 
-    def fit(self, key: jax.Array, target: Target, start: Any, run: Run) -> LaplacePosterior:
+    def fit(self, key: jax.Array, target: Target, start: tree.Params, run: Run) -> LaplacePosterior:
         key_mode, key_measure = jax.random.split(key)
         settings = self._settings(target)
         check_likelihood(target, settings)
@@ -98,7 +100,7 @@ class Laplace:
             log_joint=_log_joint(target, params, settings.paths),
         )
 
-    def estimate(self, model: Model, data: Any) -> Estimate:
+    def estimate(self, model: Model, data: Data) -> Estimate:
         """Memory and time of the curvature, from shapes alone; the fit refuses what this machine cannot hold."""
         target = Target(model, data)
         return estimate(target, self._settings(target))
@@ -109,7 +111,7 @@ class Laplace:
         return Settings(structure, paths, self.curvature, self.num_labels, self.rank)
 
     def _mode(
-        self, key: jax.Array, target: Target, settings: Settings, start: Any, run: Run
+        self, key: jax.Array, target: Target, settings: Settings, start: tree.Params, run: Run
     ) -> tuple[Target, tree.Params]:
         if start is None and not target.model.network.trained:
             climb = default_map(target) if isinstance(self.map, str) else self.map
@@ -137,11 +139,11 @@ def _stepped(target: Target, params: tree.Params, precision: Precision, settings
 
 
 @kept
-def _compiled_step(target: Target, paths: tuple[str, ...]) -> Any:
+def _compiled_step(target: Target, paths: tuple[str, ...]) -> Callable[..., tree.Tree]:
     order, unravel = factored(target, paths).order, tree.unraveller(target.structs)
 
     @jax.jit
-    def step(params: tree.Params, factor: jax.Array, data: Any) -> tuple[tree.Params, jax.Array]:
+    def step(params: tree.Params, factor: jax.Array, data: Data) -> tuple[tree.Params, jax.Array]:
         flat = tree.ravel(params)
         value, gradient = jax.value_and_grad(lambda flat: target.log_density(unravel(flat), data))(flat)
         move = target.temperature * factor @ (factor.T @ gradient[order])
@@ -185,10 +187,10 @@ def _own_factor(target: Target, params: tree.Params) -> tuple[np.ndarray, str]:
 
 
 @kept
-def _compiled_own_hessian(target: Target) -> Any:
+def _compiled_own_hessian(target: Target) -> Callable[..., tree.Tree]:
     unravel = tree.unraveller(target.structs["likelihood"])
 
-    def value(flat: jax.Array, params: tree.Params, part: Any) -> jax.Array:
+    def value(flat: jax.Array, params: tree.Params, part: Data) -> jax.Array:
         own = unravel(flat)
         if part is None:
             return target.model.likelihood.log_prior(own)
@@ -205,19 +207,19 @@ def _log_joint(target: Target, params: tree.Params, paths: tuple[str, ...]) -> f
     return total + sum(float(add(params, batch, counts)) for batch, counts in _batches(target))
 
 
-def _batches(target: Target) -> Any:
+def _batches(target: Target) -> Iterable[tuple[Data, np.ndarray]]:
     if target.data is None:
         return ()
     return blocks(target.data, target.num_data, min(LIKELIHOOD_ROWS, target.num_data))
 
 
 @kept
-def _compiled_log_likelihood(target: Target) -> Any:
+def _compiled_log_likelihood(target: Target) -> Callable[..., tree.Tree]:
     return jax.jit(lambda params, batch, counts: (counts * target.log_likelihood(params, batch)).sum())
 
 
 @kept
-def _compiled_log_prior(target: Target, paths: tuple[str, ...]) -> Any:
+def _compiled_log_prior(target: Target, paths: tuple[str, ...]) -> Callable[..., tree.Tree]:
     def log_prior(params: tree.Params) -> jax.Array:
         pairs = zip(jax.tree.leaves(params["network"]), target.leaves)
         own = target.model.likelihood.log_prior(params["likelihood"])

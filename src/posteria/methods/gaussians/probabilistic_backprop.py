@@ -14,6 +14,7 @@ import numpy as np
 
 from posteria import tree
 from posteria.compiled import kept
+from posteria.data.arrays import Data
 from posteria.data.batches import take
 from posteria.engine.loop import Kernel
 from posteria.errors import SettingError
@@ -38,7 +39,7 @@ class State(NamedTuple):
     mean: jax.Array  # (size,)
     variance: jax.Array  # (size,)
     prior_sites: PriorSites
-    noise: Any  # Gamma, or None
+    noise: Gamma | None
     prior: Gamma
 
 
@@ -59,7 +60,7 @@ def unit_vector(target: Target) -> jax.Array:
     )
 
 
-def first_means(key: jax.Array, target: Target, start: Any) -> jax.Array:
+def first_means(key: jax.Array, target: Target, start: tree.Params) -> jax.Array:
     """Where the means start, in prior units: `start`, or N(0, 1/fan-in), to break the symmetry between units."""
     if start is not None:
         return tree.ravel(tree.index(target.as_starts(start, 1), 0)["network"]) / unit_vector(target)
@@ -83,17 +84,17 @@ def backprop_kernel(target: Target) -> Kernel:
     forward = moments(target.model.network.apply)
     update = target.model.likelihood.moment_update  # type: ignore[attr-defined]
 
-    def init(key: jax.Array, begin: tuple, data: Any) -> State:
+    def init(key: jax.Array, begin: tree.Tree, data: Data) -> State:
         mean, noise, prior = begin
         variance = jnp.full_like(mean, prior.rate / (prior.shape - 1))
         zeros = jnp.zeros_like(mean)
         return State(mean, variance, PriorSites(1 / variance, zeros, zeros, zeros), noise, prior)
 
-    def visit(data: Any, state: State, i: jax.Array) -> tuple[State, jax.Array]:
+    def visit(data: Data, state: State, i: jax.Array) -> tuple[State, jax.Array]:
         x, y = take(data, i[None])
         noise = jax.tree.map(lambda leaf: leaf[None], state.noise)
 
-        def log_z(mean: jax.Array, variance: jax.Array) -> tuple:
+        def log_z(mean: jax.Array, variance: jax.Array) -> tuple[jax.Array, Gamma | None]:
             outputs, variances = forward(unravel(unit * mean), unravel(unit**2 * variance), x)
             value, matched = update(noise, outputs, variances, y)
             return value[0], matched
@@ -107,7 +108,7 @@ def backprop_kernel(target: Target) -> Kernel:
             matched = jax.tree.map(lambda new, old: jnp.where(is_valid, new[0], old), matched, state.noise)
         return state._replace(mean=mean, variance=variance, noise=matched), value
 
-    def step(key: jax.Array, state: State, data: Any) -> tuple[State, Info]:
+    def step(key: jax.Array, state: State, data: Data) -> tuple[State, Info]:
         order = jax.random.permutation(key, target.num_data)
         state, log_zs = jax.lax.scan(lambda state, i: visit(data, state, i), state, order)
         return refine_prior(state), Info(log_zs.sum(), jnp.asarray(1))
@@ -115,7 +116,9 @@ def backprop_kernel(target: Target) -> Kernel:
     return Kernel(init, step)
 
 
-def match(mean: jax.Array, variance: jax.Array, slope: jax.Array, slope_variance: jax.Array) -> tuple:
+def match(
+    mean: jax.Array, variance: jax.Array, slope: jax.Array, slope_variance: jax.Array
+) -> tuple[jax.Array, jax.Array]:
     """The moments of N(mean, variance) times a factor with these derivatives of log Z; unchanged where there are none
     (a variance below zero)."""
     new_variance = variance - variance**2 * (slope**2 - 2 * slope_variance)
@@ -126,7 +129,7 @@ def match(mean: jax.Array, variance: jax.Array, slope: jax.Array, slope_variance
 def refine_prior(state: State) -> State:
     """Take each weight's prior factor out, and put it back with the moments it should have now."""
 
-    def refine(prior: Gamma, weight: tuple) -> tuple[Gamma, Any]:
+    def refine(prior: Gamma, weight: tree.Tree) -> tuple[Gamma, tree.Tree]:
         mean, variance, site = weight
         precision, shift = 1 / variance - site.precision, mean / variance - site.shift
         cavity = Gamma(prior.shape - site.shape, prior.rate - site.rate)

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,13 +10,16 @@ import numpy as np
 
 from posteria import tree
 from posteria.compiled import kept
-from posteria.data.arrays import rows
+from posteria.data.arrays import Data, rows
 from posteria.data.batches import batch_of
 from posteria.engine.loop import Kernel, Run
 from posteria.errors import SettingError
 from posteria.models.target import Target, check_starts, log_densities
 from posteria.posteriors.draws import Draws, DrawsPosterior
 from posteria.settings import Count, Optimizer, Positive, Share, check_settings
+
+if TYPE_CHECKING:
+    import optax
 
 
 @dataclass(frozen=True)
@@ -48,10 +51,10 @@ class MAP:
         if self.tune and self.validation:
             raise SettingError("tune and validation", "one of them", "the evidence needs no rows held out")
 
-    def fit(self, key: jax.Array, target: Target, start: Any, run: Run) -> DrawsPosterior:
+    def fit(self, key: jax.Array, target: Target, start: tree.Params, run: Run) -> DrawsPosterior:
         return self.fit_members(key, target, start, run, 1)
 
-    def fit_members(self, key: jax.Array, target: Target, start: Any, run: Run, size: int) -> DrawsPosterior:
+    def fit_members(self, key: jax.Array, target: Target, start: tree.Params, run: Run, size: int) -> DrawsPosterior:
         """`size` modes from as many starts, as chains of one draw."""
         key_start, key_climb = jax.random.split(key)
         if start is None:
@@ -129,10 +132,10 @@ class Climbed(NamedTuple):
 
 class Ascent(NamedTuple):
     params: tree.Params
-    optimizer: Any
+    optimizer: tree.Tree
     batch_key: jax.Array
     step_number: jax.Array
-    best: Any
+    best: tree.Tree
     best_score: jax.Array
     stale_epochs: jax.Array
 
@@ -146,7 +149,7 @@ class Info(NamedTuple):
 @kept
 def ascent(
     target: Target,
-    optimizer: Any,
+    optimizer: "optax.GradientTransformation | None",
     learning_rate: float,
     num_epochs: int,
     steps_per_epoch: int,
@@ -158,15 +161,15 @@ def ascent(
     if optimizer is None:
         optimizer = optax.adam(optax.cosine_decay_schedule(learning_rate, num_epochs * steps_per_epoch))
 
-    def init(key: jax.Array, start: tree.Params, data: Any) -> Ascent:
+    def init(key: jax.Array, start: tree.Params, data: Data) -> Ascent:
         zero, no_score = jnp.asarray(0), jnp.asarray(-jnp.inf)
         return Ascent(start, optimizer.init(start), jax.random.key_data(key), zero, start, no_score, zero)
 
-    def negative_log_density(params: tree.Params, batch: Any) -> jax.Array:
+    def negative_log_density(params: tree.Params, batch: Data) -> jax.Array:
         """Per datum, so that a learning rate means the same for any amount of data."""
         return -target.log_density(params, batch) / max(target.num_data, 1)
 
-    def ascend(state: Ascent, data: Any) -> tuple[Ascent, Info]:
+    def ascend(state: Ascent, data: Data) -> tuple[Ascent, Info]:
         train, held_out = data
         batch = batch_of(train, state.batch_key, state.step_number, target.num_data, batch_size)
         value, gradient = jax.value_and_grad(negative_log_density)(state.params, batch)
@@ -178,14 +181,14 @@ def ascent(
             state = jax.lax.cond(step_number % steps_per_epoch == 0, lambda s: judge(s, held_out), lambda s: s, state)
         return state, Info(-value * max(target.num_data, 1), jnp.asarray(1), jnp.asarray(False))
 
-    def judge(state: Ascent, held_out: Any) -> Ascent:
+    def judge(state: Ascent, held_out: Data) -> Ascent:
         score = target.log_likelihood(state.params, held_out).mean()
         is_better = score > state.best_score
         best = jax.tree.map(lambda new, old: jnp.where(is_better, new, old), state.params, state.best)
         stale = jnp.where(is_better, 0, state.stale_epochs + 1)
         return state._replace(best=best, best_score=jnp.maximum(score, state.best_score), stale_epochs=stale)
 
-    def step(key: jax.Array, state: Ascent, data: Any) -> tuple[Ascent, Info]:
+    def step(key: jax.Array, state: Ascent, data: Data) -> tuple[Ascent, Info]:
         del key  # batches follow the chain's own key and the step's number
         _, held_out = data
         if held_out is None:
@@ -197,7 +200,7 @@ def ascent(
     return Kernel(init, step)
 
 
-def _hold_out(key: jax.Array, target: Target, share: float) -> tuple[Target, Any]:
+def _hold_out(key: jax.Array, target: Target, share: float) -> tuple[Target, Data]:
     num_held = max(1, round(share * target.num_data))
     order = np.asarray(jax.random.permutation(key, target.num_data))
     train, held_out = (rows(target.data, part) for part in (order[num_held:], order[:num_held]))

@@ -20,7 +20,7 @@ from posteria import tree
 from posteria.compiled import kept
 from posteria.curvature.jacobian import factored, subset_paths
 from posteria.curvature.measure import Settings, choose_structure, estimate, measure
-from posteria.data.arrays import rows
+from posteria.data.arrays import Data, rows
 from posteria.engine.loop import Run
 from posteria.errors import SettingError
 from posteria.models.priors import ByPath, Normal
@@ -43,7 +43,7 @@ class ScaledTarget:
         self.num_data, self.data = target.num_data, target.data
 
     @property
-    def compiled_for(self) -> Any:
+    def compiled_for(self) -> object:
         return self.target.compiled_for
 
     def without_data(self) -> "ScaledTarget":
@@ -58,10 +58,10 @@ class ScaledTarget:
     def check_proper(self) -> None:
         self.target.check_proper()
 
-    def log_likelihood(self, params: tree.Params, batch: Any) -> jax.Array:
+    def log_likelihood(self, params: tree.Params, batch: Data) -> jax.Array:
         return self.target.log_likelihood(_still(params), batch)
 
-    def log_density(self, params: tree.Params, batch: Any = None) -> jax.Array:
+    def log_density(self, params: tree.Params, batch: Data = None) -> jax.Array:
         batch = self.data if batch is None else batch
         params = _still(params)
         scales, leaves = jnp.exp(params["log_scales"]), jax.tree.leaves(params["network"])
@@ -160,12 +160,12 @@ def _own_by_evidence(target: Target, posterior: LaplacePosterior, params: tree.P
 
 
 @kept
-def _compiled_own(target: Target) -> Callable:
+def _compiled_own(target: Target) -> Callable[..., tree.Params]:
     likelihood: Any = target.model.likelihood
     unravel = tree.unraveller(target.structs["likelihood"])
 
     @jax.jit
-    def solve(own: Any, mean: jax.Array, covariance: jax.Array, y: Any) -> Any:
+    def solve(own: tree.Params, mean: jax.Array, covariance: jax.Array, y: Any) -> Any:
         def value(flat: jax.Array) -> jax.Array:
             own = unravel(flat)
             log_likelihood = likelihood.log_prob(own, mean, y)
@@ -173,7 +173,7 @@ def _compiled_own(target: Target) -> Callable:
             share = target.num_data / len(log_likelihood)
             return share * (log_likelihood - 0.5 * penalty).sum() + likelihood.log_prior(own)
 
-        def newton(flat: jax.Array, _: None) -> tuple:
+        def newton(flat: jax.Array, _: None) -> tuple[jax.Array, None]:
             gradient, hessian = jax.grad(value)(flat), jax.hessian(value)(flat)
             values, vectors = jnp.linalg.eigh(hessian)  # uphill, also where it is not concave
             move = vectors @ ((vectors.T @ gradient) / jnp.maximum(jnp.abs(values), 1e-6))
@@ -196,7 +196,7 @@ def prior_precision(target: Target, params: tree.Params) -> np.ndarray:
 
 
 @kept
-def _compiled_prior(target: Target) -> Callable:
+def _compiled_prior(target: Target) -> Callable[..., jax.Array]:
     @jax.jit
     def precision(params: tree.Params) -> jax.Array:
         wide = jax.tree.map(lambda leaf: leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32)), params)

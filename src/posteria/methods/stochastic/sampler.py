@@ -13,10 +13,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from posteria import tree
 from posteria.compiled import kept
 from posteria.curvature.stiffness import stiffness
+from posteria.data.arrays import Data
 from posteria.data.batches import batch_indices, batch_of, num_steps_per_epoch, take
-from posteria.engine.loop import Kernel, Run
+from posteria.engine.loop import Keep, Kernel, Run
 from posteria.errors import SettingError
 from posteria.methods.chains.warmup import WARMUP_SHARE
 from posteria.methods.starts import find_starts
@@ -38,10 +40,10 @@ CURVATURE_ROWS = 2048  # of the data, at most, that the curvature is read from
 class Transformation(NamedTuple):
     """One sampler's step, for unit mass: `update(gradient, inner, noise, step_size) -> (displacement, inner)`."""
 
-    init: Callable[[jax.Array, jax.Array], Any]  # (key, position) -> inner
-    update: Callable[[jax.Array, Any, jax.Array, jax.Array], tuple[jax.Array, Any]]
+    init: Callable[[jax.Array, jax.Array], tree.Tree]  # (key, position) -> inner
+    update: Callable[[jax.Array, tree.Tree, jax.Array, jax.Array], tuple[jax.Array, tree.Tree]]
     suggest: Callable[[jax.Array, float], jax.Array]  # (largest curvature, gradient noise per curvature) -> step size
-    heat: Callable[[Any], jax.Array]  # mean squared momentum: 1 where it is right
+    heat: Callable[[tree.Tree], jax.Array]  # mean squared momentum: 1 where it is right
 
 
 class Info(NamedTuple):
@@ -89,7 +91,7 @@ class StochasticGradientSampler:
     def transformation(self) -> Transformation:
         raise NotImplementedError
 
-    def fit(self, key: jax.Array, target: Target | Density, start: Any, run: Run) -> Draws | DrawsPosterior:
+    def fit(self, key: jax.Array, target: Target | Density, start: tree.Params, run: Run) -> Draws | DrawsPosterior:
         from posteria.methods.points.map import MAP
 
         target.check_proper()
@@ -164,13 +166,13 @@ class Anchor(NamedTuple):
 
 class State(NamedTuple):
     position: jax.Array  # in units of the prior
-    inner: Any  # the transformation's own: momenta
+    inner: tree.Tree  # the transformation's own: momenta
     step_size: jax.Array
     step_number: jax.Array
     batch_key: jax.Array
     scale: Any  # displacements are multiplied by it, gradients too: the square root of the preconditioner. 1: none
     squares: Any  # running mean of squared gradients, where a preconditioner learns from them
-    anchor: Any  # Anchor, where variance is reduced
+    anchor: "Anchor | None"  # where variance is reduced
 
 
 @kept
@@ -178,7 +180,7 @@ def warmup_kernel(target: Target | Density, transformation: Transformation, sett
     """From positions: the step size is suggested, and squared gradients are gathered."""
     flat = coordinates(target)
 
-    def init(key: jax.Array, position: jax.Array, data: Any) -> State:
+    def init(key: jax.Array, position: jax.Array, data: Data) -> State:
         key_inner, key_batch, key_rows = jax.random.split(key, 3)
         scale = jnp.ones_like(position) if settings.is_preconditioned else jnp.ones(())
         return State(
@@ -200,7 +202,7 @@ def drawing_kernel(target: Target | Density, transformation: Transformation, set
     """From the state that warm-up ended in, its preconditioner frozen, and the step size suggested for that."""
     flat = coordinates(target)
 
-    def init(key: jax.Array, state: State, data: Any) -> State:
+    def init(key: jax.Array, state: State, data: Data) -> State:
         key_batch, key_rows = jax.random.split(key)
         # a warm-up that time cut short has done fewer steps, but the schedule goes on from where it ends
         state = state._replace(
@@ -218,8 +220,10 @@ def drawing_kernel(target: Target | Density, transformation: Transformation, set
     return Kernel(init, _step(flat, target.num_data, transformation, settings))
 
 
-def _step(flat: Coordinates, num_data: int, transformation: Transformation, settings: Settings) -> Callable:
-    def step(key: jax.Array, state: State, data: Any) -> tuple[State, Info]:
+def _step(
+    flat: Coordinates, num_data: int, transformation: Transformation, settings: Settings
+) -> Callable[..., tuple[State, Info]]:
+    def step(key: jax.Array, state: State, data: Data) -> tuple[State, Info]:
         if settings.is_preconditioned and settings.schedule == "cyclical":
             is_new = begins_cycle(state.step_number, settings.num_warmup, settings.thinning)
             state = state._replace(
@@ -250,7 +254,7 @@ def _step(flat: Coordinates, num_data: int, transformation: Transformation, sett
 
 
 def estimate_gradient(
-    flat: Coordinates, position: jax.Array, batch: Any, anchor: Anchor | None
+    flat: Coordinates, position: jax.Array, batch: Data, anchor: Anchor | None
 ) -> tuple[jax.Array, jax.Array]:
     """Log density and gradient by a batch; with an anchor, its full gradient plus the batch's difference from there."""
     log_density, gradient = jax.value_and_grad(flat.log_density)(position, batch)
@@ -277,7 +281,7 @@ def _first_step_size(
     key: jax.Array,
     position: jax.Array,
     scale: jax.Array,
-    data: Any,
+    data: Data,
 ) -> jax.Array:
     if settings.step_size is not None:
         return jnp.asarray(settings.step_size, position.dtype)
@@ -292,12 +296,12 @@ def _first_step_size(
     return transformation.suggest(stiffness(flat, position, scale, data), noise)
 
 
-def _anchor(flat: Coordinates, position: jax.Array, data: Any) -> Anchor:
+def _anchor(flat: Coordinates, position: jax.Array, data: Data) -> Anchor:
     return Anchor(position, jax.grad(flat.log_density)(position, data))
 
 
 @kept
-def _keeper(flat: Coordinates) -> Callable:
+def _keeper(flat: Coordinates) -> Keep:
     return lambda state: flat.to_weights(state.position)
 
 

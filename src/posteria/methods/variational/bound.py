@@ -13,9 +13,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from posteria import tree
 from posteria.compiled import kept
+from posteria.data.arrays import Data
 from posteria.data.batches import batch_of
 from posteria.engine.loop import Kernel, Run
 from posteria.methods.variational.families import DiagonalFamily, Marginals, Phi
@@ -39,7 +41,7 @@ class Bound:
         self.target, self.family, self.estimator = target, family, estimator
         network, structs = target.model.network, target.structs["network"]
 
-        def apply(params: tree.Params, x: Any) -> jax.Array:
+        def apply(params: tree.Params, x: Data) -> jax.Array:
             return network.apply(jax.tree.map(lambda leaf, s: leaf.astype(s.dtype), params, structs), x)
 
         if estimator == "moments":
@@ -47,7 +49,7 @@ class Bound:
         elif estimator not in ("weights", "path"):
             self._noisy = noisy(apply, estimator)
 
-    def __call__(self, phi: Phi, key: jax.Array, batch: Any, kl_weight: jax.Array | float = 1.0) -> jax.Array:
+    def __call__(self, phi: Phi, key: jax.Array, batch: Data, kl_weight: jax.Array | float = 1.0) -> jax.Array:
         """`batch` stands for all N data (None: there are none). The KL divergence counts `kl_weight` times."""
         if self.estimator == "path":
             return self._along_the_path(phi, key, batch, kl_weight)
@@ -58,7 +60,7 @@ class Bound:
         entropy = self.family.entropy(phi, marginals)
         return self.target.tempered(kl_weight * log_prior, log_likelihood) + kl_weight * entropy
 
-    def _along_the_path(self, phi: Phi, key: jax.Array, batch: Any, kl_weight: jax.Array | float) -> jax.Array:
+    def _along_the_path(self, phi: Phi, key: jax.Array, batch: Data, kl_weight: jax.Array | float) -> jax.Array:
         """log joint - log q at a draw. Its gradient, through the draw alone, has no noise where q is the posterior.
 
         Roeder, Wu & Duvenaud 2017, Sticking the Landing.
@@ -86,7 +88,7 @@ class Bound:
             draw = draw_each(mean, std, key)
         return total + log_prior_where_not_normal(self.target, self._cast(draw), normals)
 
-    def log_likelihood(self, phi: Phi, key: jax.Array, batch: Any, marginals: Marginals | None = None) -> jax.Array:
+    def log_likelihood(self, phi: Phi, key: jax.Array, batch: Data, marginals: Marginals | None = None) -> jax.Array:
         """One term a datum: (batch,)."""
         if self.estimator == "weights":
             return self.target.log_likelihood(self._cast(self.family.draw(phi, key)), batch)
@@ -118,7 +120,10 @@ class Bound:
         return jax.tree.map(lambda leaf, s: leaf.astype(s.dtype), params, self.target.structs)
 
 
-def prior_normals(target: Target) -> list[tuple | None]:
+Normals = list[tuple[ArrayLike, ArrayLike] | None]  # mean and standard deviation of each leaf's prior
+
+
+def prior_normals(target: Target) -> Normals:
     """Mean and standard deviation of each leaf's prior, in the order of `target.structs`; None if it is not Normal."""
     prior: Any = target.model.prior
     own = tree.paths(target.structs["likelihood"])
@@ -127,7 +132,7 @@ def prior_normals(target: Target) -> list[tuple | None]:
     return of_own + [normal_of(prior, leaf) for leaf in target.leaves]
 
 
-def log_prior_where_not_normal(target: Target, params: tree.Params, normals: list[tuple | None]) -> jax.Array:
+def log_prior_where_not_normal(target: Target, params: tree.Params, normals: Normals) -> jax.Array:
     """Of the leaves for which `normals` (of `prior_normals`) has None."""
     prior: Any = target.model.prior
     if hasattr(prior, "joint_log_prob"):
@@ -152,7 +157,7 @@ def draw_each(mean: tree.Params, std: tree.Params, key: jax.Array) -> tree.Param
     return jax.tree.map(lambda m, s, e: m + s * e, mean, std, treedef.unflatten(noise))
 
 
-def expected_normal(mean: jax.Array, std: jax.Array, prior_mean: Any, prior_std: Any) -> jax.Array:
+def expected_normal(mean: jax.Array, std: jax.Array, prior_mean: ArrayLike, prior_std: ArrayLike) -> jax.Array:
     """E log N(w; prior_mean, prior_std^2) for w ~ N(mean, std^2), summed."""
     constant = np.broadcast_to(np.log(prior_std), mean.shape).sum(dtype=np.float64) + 0.5 * LOG_2PI * mean.size
     squares = (mean - prior_mean) ** 2 + std**2
@@ -171,7 +176,7 @@ def _moved(mean: tree.Params, std: tree.Params, flat_noise: jax.Array) -> tree.P
 
 class State(NamedTuple):
     phi: Phi
-    rest: Any  # of the optimiser
+    rest: tree.Tree  # of the optimiser
     batch_key: jax.Array
     step_number: jax.Array
 
@@ -185,7 +190,7 @@ def steps_per_epoch(target: Target, batch_size: int) -> int:
     return math.ceil(target.num_data / batch_size) if batch_size else 1
 
 
-def estimate_elbo(kernel: Kernel, key: jax.Array, phi: Phi, data: Any, run: Run, num_steps: int) -> dict[str, float]:
+def estimate_elbo(kernel: Kernel, key: jax.Array, phi: Phi, data: Data, run: Run, num_steps: int) -> dict[str, float]:
     """The ELBO of a finished fit, with its Monte Carlo error; of the tempered density where T is not 1."""
     starts = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], phi)
     trace = run.stage("elbo").loop(kernel, key, starts, data, num_steps=max(num_steps, LEAST_ELBO_STEPS))
@@ -200,10 +205,10 @@ def elbo_kernel(target: Target, family: DiagonalFamily, batch_size: int) -> Kern
     """Estimates from draws of the weights, whatever the fit was made with."""
     bound = Bound(target, family, "path")
 
-    def init(key: jax.Array, phi: Phi, data: Any) -> State:
+    def init(key: jax.Array, phi: Phi, data: Data) -> State:
         return State(phi, None, jax.random.key_data(key), jnp.asarray(0))
 
-    def step(key: jax.Array, state: State, data: Any) -> tuple[State, Info]:
+    def step(key: jax.Array, state: State, data: Data) -> tuple[State, Info]:
         value = bound(state.phi, key, batch_of(data, state.batch_key, state.step_number, target.num_data, batch_size))
         return state._replace(step_number=state.step_number + 1), Info(value, jnp.asarray(0))
 

@@ -1,9 +1,10 @@
 """Families of Gaussians over the weights: how a family's own parameters `phi` (a pytree) make draws of the weights."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.linalg import solve_triangular
 
 from posteria import tree
@@ -13,10 +14,11 @@ from posteria.models.densities import normal as normal_density
 from posteria.models.target import Target
 from posteria.posteriors import gaussian
 from posteria.random import fast_normal
+from posteria.tree import Json
 
 ENTROPY_OF_UNIT = 0.5 * (LOG_2PI + 1.0)  # of N(0, 1)
 
-Phi = Any
+Phi = tree.Tree  # the parameters of q
 Marginals = tuple[tree.Params, tree.Params]  # mean and standard deviation of each weight
 
 
@@ -76,7 +78,7 @@ class DiagonalFamily:
         mean, std = self.marginals(phi)
         return tree.ravel(mean), gaussian.Diagonal(tree.ravel(std))
 
-    def posterior(self, target: Target, phi: Phi, facts: dict) -> gaussian.GaussianPosterior:
+    def posterior(self, target: Target, phi: Phi, facts: Json) -> gaussian.GaussianPosterior:
         return gaussian.GaussianPosterior(target, *self.normal(phi), facts)
 
 
@@ -170,5 +172,5 @@ def family(target: Target, name: str) -> DiagonalFamily:
     return FAMILIES[name](target)
 
 
-def _wide(struct: Any) -> Any:
+def _wide(struct: jax.ShapeDtypeStruct) -> np.dtype:
     return jnp.promote_types(struct.dtype, jnp.float32)

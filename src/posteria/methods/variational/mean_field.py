@@ -4,14 +4,16 @@ Maximises E_q[log joint] / T + entropy(q) by stochastic gradients. Hinton & van 
 2015, Weight Uncertainty in Neural Networks; Kingma, Salimans & Welling 2015 (`local`); Wen et al. 2018 (`flipout`).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
 
 from posteria import tree
 from posteria.compiled import kept
+from posteria.data.arrays import Data
 from posteria.data.batches import batch_of
 from posteria.engine.loop import Kernel, Run
 from posteria.errors import SettingError
@@ -20,12 +22,16 @@ from posteria.methods.starts import find_starts
 from posteria.methods.variational import bound as variational
 from posteria.methods.variational import families
 from posteria.methods.variational.bound import Bound, Info, State
+from posteria.methods.variational.families import Phi
 from posteria.methods.variational.rank_one_family import FACTOR_PRIOR, RankOneFamily
 from posteria.models.target import Target, check_starts
 from posteria.posteriors.gaussian import GaussianPosterior
 from posteria.settings import Count, Optimizer, Positive, Several, Start, check_settings
 from posteria.trace.local import SHARED, treatments
 from posteria.trace.moments import moments
+
+if TYPE_CHECKING:
+    import optax
 
 DEFAULT_ESTIMATORS = {"diagonal": "local", "full": "path", "lowrank": "path", "rank-one": "weights"}
 MAX_FULL = 5000  # parameters: the full family holds their square
@@ -82,7 +88,7 @@ class MeanField:
         """How the model that is fitted differs from the one that was given."""
         return FACTOR_PRIOR if self.family == "rank-one" else ""
 
-    def fit(self, key: jax.Array, target: Target, start: Any, run: Run) -> GaussianPosterior:
+    def fit(self, key: jax.Array, target: Target, start: tree.Params, run: Run) -> GaussianPosterior:
         target.check_proper()
         bare = target.without_data()
         estimator = self.estimator or DEFAULT_ESTIMATORS[self.family]
@@ -127,7 +133,7 @@ def _ascent(
     target: Target,
     family: Any,
     estimator: str,
-    optimizer: Any,
+    optimizer: "optax.GradientTransformation | None",
     learning_rate: float,
     num_steps: int,
     batch_size: int,
@@ -147,15 +153,15 @@ def _ascent(
             return 1.0
         return num_batches * 2.0 ** -(step_number % num_batches + 1.0) / (1 - 0.5**num_batches)
 
-    def negative_elbo(phi: Any, key: jax.Array, batch: Any, weight: Any) -> jax.Array:
+    def negative_elbo(phi: Phi, key: jax.Array, batch: Data, weight: jax.Array | float) -> jax.Array:
         """Per datum, so that a learning rate means the same for any amount of data."""
         value = variational.average(lambda k: bound(phi, k, batch, weight), key, num_samples)
         return -value / max(target.num_data, 1)
 
-    def init(key: jax.Array, phi: Any, data: Any) -> State:
+    def init(key: jax.Array, phi: Phi, data: Data) -> State:
         return State(phi, optimizer.init(phi), jax.random.key_data(key), jnp.asarray(0))
 
-    def step(key: jax.Array, state: State, data: Any) -> tuple[State, Info]:
+    def step(key: jax.Array, state: State, data: Data) -> tuple[State, Info]:
         batch = batch_of(data, state.batch_key, state.step_number, target.num_data, batch_size)
         value, gradient = jax.value_and_grad(negative_elbo)(state.phi, key, batch, kl_weight(state.step_number))
         updates, rest = optimizer.update(gradient, state.rest, state.phi)
@@ -178,10 +184,10 @@ def _family(target: Target, name: str, rank: int) -> Any:
 
 
 @kept
-def _initial(family: Any, initial_std: float) -> Any:
+def _initial(family: Any, initial_std: float) -> Callable[[jax.Array, tree.Params], Phi]:
     """(key, weights) -> phi: the weights, with standard deviations of `initial_std` prior units around them."""
 
-    def initial(key: jax.Array, params: tree.Params) -> Any:
+    def initial(key: jax.Array, params: tree.Params) -> Phi:
         mean = jax.tree.map(lambda leaf: leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32)), params)
         std = jax.tree.map(lambda leaf, unit: jnp.full_like(leaf, initial_std * unit), mean, family.units)
         return family.init(key, mean, std)

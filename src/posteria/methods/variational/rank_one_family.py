@@ -17,6 +17,7 @@ from posteria.models.densities import softplus
 from posteria.models.target import Target
 from posteria.posteriors.gaussian import GaussianPosterior
 from posteria.posteriors.rank_one import RankOne, RankOnePosterior, leaves_of
+from posteria.tree import Json
 
 FACTOR_PRIOR = "each matrix a point times noise around 1, with a prior of its own"  # how the model differs
 FACTOR_PRIOR_STD = 0.1  # of the factors around 1; Dusenberry et al. 2020, section 4
@@ -70,7 +71,7 @@ class RankOneFamily(DiagonalFamily):
         terms = (expected_normal(jnp.ones_like(std), std, 1.0, FACTOR_PRIOR_STD) for std in factors)
         return sum(terms, start=jnp.zeros(()))
 
-    def posterior(self, target: Target, phi: Phi, facts: dict) -> GaussianPosterior:
+    def posterior(self, target: Target, phi: Phi, facts: Json) -> GaussianPosterior:
         return RankOnePosterior(target, phi["mean"], self.spread(phi), facts)
 
     def _noisy(self, phi: Phi) -> list[Any]:

@@ -7,7 +7,7 @@ average loss; a Normal prior enters exactly, any other through its gradient).
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +15,7 @@ import numpy as np
 
 from posteria import tree
 from posteria.compiled import kept
+from posteria.data.arrays import Data
 from posteria.data.batches import batch_of
 from posteria.engine.loop import Kernel, Run
 from posteria.methods.points.map import MAP
@@ -55,7 +56,7 @@ class VariationalOnlineNewton:
     def __post_init__(self) -> None:
         check_settings(self)
 
-    def fit(self, key: jax.Array, target: Target, start: Any, run: Run) -> GaussianPosterior:
+    def fit(self, key: jax.Array, target: Target, start: tree.Params, run: Run) -> GaussianPosterior:
         target.check_proper()
         key_start, key_fit, key_elbo = jax.random.split(key, 3)
         start = self.start if start is None else start
@@ -95,7 +96,7 @@ class VariationalOnlineNewton:
         return GaussianPosterior(target, mean, Diagonal(std), facts)
 
 
-def _moments(target: Target, phi: dict) -> tuple[Any, Any]:
+def _moments(target: Target, phi: dict[str, jax.Array]) -> tuple[tree.Params, tree.Params]:
     """Means and precisions, with the leading axis of chains."""
     return phi["mean"], phi["hessian"] + _prior(target)[1]
 
@@ -115,24 +116,24 @@ def _newton(
     unravel = tree.unraveller(target.structs)
     normals = variational.prior_normals(target)
 
-    def log_joint(weights: jax.Array, batch: Any) -> jax.Array:
+    def log_joint(weights: jax.Array, batch: Data) -> jax.Array:
         """Tempered, without the priors that enter exactly."""
         params = unravel(weights)
         log_prior = variational.log_prior_where_not_normal(target, params, normals)
         return target.tempered(log_prior, None if batch is None else target.log_likelihood(params, batch))
 
-    def init(key: jax.Array, mean: jax.Array, data: Any) -> State:
+    def init(key: jax.Array, mean: jax.Array, data: Data) -> State:
         scale = initial_hessian * max(target.num_data, 1) / target.temperature
         phi = {"mean": mean, "hessian": jnp.full_like(mean, scale), "momentum": jnp.zeros_like(mean)}
         return State(phi, None, jax.random.key_data(key), jnp.asarray(0))
 
-    def estimates(key: jax.Array, mean: jax.Array, std: jax.Array, batch: Any) -> tuple:
+    def estimates(key: jax.Array, mean: jax.Array, std: jax.Array, batch: Data) -> tuple[jax.Array, ...]:
         """Of the negative log joint: its gradient, its diagonal Hessian by Stein's identity, and its value."""
         noise = fast_normal(key, mean.shape)
         value, gradient = jax.value_and_grad(log_joint)(mean + std * noise, batch)
         return -gradient, -gradient * noise / std, value
 
-    def step(key: jax.Array, state: State, data: Any) -> tuple[State, Info]:
+    def step(key: jax.Array, state: State, data: Data) -> tuple[State, Info]:
         batch = batch_of(data, state.batch_key, state.step_number, target.num_data, batch_size)
         mean, hessian, average = (state.phi[name] for name in ("mean", "hessian", "momentum"))
         precision = hessian + prior_precision
