@@ -25,6 +25,7 @@ from posteria.posteriors import saving, store
 from posteria.posteriors.base import Posterior
 from posteria.posteriors.draws import Draws
 from posteria.random import as_key, key_from_json, key_to_json
+from posteria.settings import Positive, checked
 from posteria.tree import Json
 
 IF_EXISTS = ("error", "resume", "replace")
@@ -93,6 +94,7 @@ def resume(
     The data must be the same. Pass again what could not be written down: your own network, likelihood, prior, or a
     method with an optimiser.
     """
+    _check_seconds(max_seconds)
     folder = Path(path)
     stored = store.read_manifest(folder)
     if "run" not in stored:
@@ -201,8 +203,7 @@ def _fit_and_record(method: Any, key: jax.Array, target: Target | Density, start
 
 
 def _check_seconds(max_seconds: float | None) -> None:
-    if max_seconds is not None and not max_seconds > 0:
-        raise SettingError(f"max_seconds is {max_seconds}", "a positive number", "leave it out for no limit")
+    checked("fit", "max_seconds", max_seconds, Positive | None, None)
 
 
 def _resume(folder: Path, target: Target, method: Any, max_seconds: float | None, progress: bool) -> Posterior:

@@ -112,6 +112,8 @@ def other_mistakes(folder: Path, good: str, fitted: str) -> Iterator[list[str]]:
     for value in ("0", "-1", "1.5", "many", MANY_DIGITS):
         yield ["predict", fitted, good, "-q", "--draws", value]
         yield ["export", fitted, str(folder / "thinned"), "-q", "--draws", value]
+    for value in ("nan", "-1", "0", "inf", "soon"):
+        yield ["resume", fitted, "-q", "--minutes", value]
     compare = ["compare", good, "--target", "y", "--reference", "none", "--methods", "map", "-q"]
     wrong = {
         "--seeds": ["0", "-1", "1.5", "99999999999999999999", "many"],

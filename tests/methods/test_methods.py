@@ -1,5 +1,6 @@
 """Methods by name, methods of others, starts, and settings out of range."""
 
+import json
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -65,6 +66,8 @@ def test_settings_travel_as_json():
     method = po.Ensemble(po.HMC(num_draws=7, start="map"), 3)
     assert registry.from_json(registry.to_json(method)) == method
     assert registry.to_json(po.HMC(num_draws=np.int64(7)))["settings"]["num_draws"] == 7
+    patterns = po.Laplace(subset=["layers/0/*", "layers/1/kernel"])
+    assert registry.from_json(json.loads(json.dumps(registry.to_json(patterns)))) == patterns
 
 
 @pytest.mark.parametrize(
@@ -93,6 +96,10 @@ def test_settings_travel_as_json():
         lambda: po.fit(KNOWN.model, KNOWN.data, po.HMC(start="nowhere"), progress=False),
         lambda: po.fit(KNOWN.model, KNOWN.data, po.MAP(), if_exists="maybe", progress=False),
         lambda: po.fit(KNOWN.model, KNOWN.data, po.MAP(), max_seconds=0, progress=False),
+        lambda: po.fit(KNOWN.model, KNOWN.data, po.MAP(), max_seconds="1", progress=False),
+        lambda: po.resume("nowhere", KNOWN.data, max_seconds=float("nan"), progress=False),
+        lambda: po.fit(KNOWN.model, KNOWN.data, po.MAP(), key=-1, progress=False),
+        lambda: po.fit(KNOWN.model, KNOWN.data, po.MAP(), key=2**32, progress=False),
     ],
 )
 def test_settings_out_of_range_are_refused(make):
