@@ -129,6 +129,14 @@ def check_arguments(function: Callable[..., Any], **values: Any) -> tuple[Any, .
     )
 
 
+def refuse_idle(owner: Any, is_idle: bool, name: str, overruled_by: str) -> None:
+    """Refuse a setting that was given though another one leaves it nothing to do: it would be ignored silently."""
+    value, default = getattr(owner, name), type(owner).__dataclass_fields__[name].default
+    if is_idle and value != default:
+        got = f"{type(owner).__name__}({name}={shown(value)}), which {overruled_by} overrules"
+        raise SettingError(got, "a setting that is used", f"leave {name} out")
+
+
 def checked(owner: str, name: str, value: Any, kind: Any, default: Any = dataclasses.MISSING) -> Any:
     """The value as `kind` keeps it; a SettingError that names it, what was wanted and the default otherwise."""
     kept = _kept(kind, value)

@@ -185,3 +185,20 @@ def test_the_cap_on_leapfrogs_is_kept_and_reported():
     )
     assert draws.info["num_gradients"].max() == 10
     assert any("cut at the cap" in note for note in draws.facts["notes"])
+
+
+@pytest.mark.parametrize("num_leapfrog, jitter", [(1500, None), (7, None), (1500, 0.0)])
+def test_a_stated_number_of_leapfrogs_is_taken(num_leapfrog, jitter):
+    log_density, _, _ = correlated_gaussian(3)
+    method = po.HMC(num_chains=2, num_draws=3, num_warmup=0, step_size=0.01, num_leapfrog=num_leapfrog, jitter=jitter)
+    draws = po.sample(log_density, jnp.zeros(3), method, progress=False)
+    assert (draws.info["num_gradients"] == num_leapfrog).all()
+    assert draws.facts["gradients"] == 2 * 3 * num_leapfrog
+    assert not draws.facts["notes"]
+
+
+def test_jitter_that_is_stated_stretches_a_stated_number_too():
+    log_density, _, _ = correlated_gaussian(3)
+    method = po.HMC(num_draws=50, num_warmup=0, step_size=0.01, num_leapfrog=40, jitter=0.25)
+    taken = po.sample(log_density, jnp.zeros(3), method, progress=False).info["num_gradients"]
+    assert 30 <= taken.min() < 34 and 46 < taken.max() <= 50

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 import posteria as po
@@ -77,6 +78,7 @@ def test_settings_travel_as_json():
         lambda: po.HMC(num_draws=0),
         lambda: po.HMC(step_size=-1.0),
         lambda: po.HMC(trajectory=1.0, num_leapfrog=3),
+        lambda: po.HMC(num_leapfrog=500, max_leapfrog=100),
         lambda: po.HMC(target_acceptance=1.5),
         lambda: po.HMC(jitter=1.0),
         lambda: po.NUTS(thinning=0),
@@ -104,6 +106,25 @@ def test_settings_travel_as_json():
 )
 def test_settings_out_of_range_are_refused(make):
     with pytest.raises(SettingError):
+        make()
+
+
+@pytest.mark.parametrize(
+    "make, name",
+    [
+        (lambda: po.MAP(optimizer=optax.sgd(0.1), learning_rate=0.1), "learning_rate"),
+        (lambda: po.MeanField(optimizer=optax.sgd(0.1), learning_rate=0.1), "learning_rate"),
+        (lambda: po.MCDropout(optimizer=optax.sgd(0.1), learning_rate=0.1), "learning_rate"),
+        (lambda: po.MeanField(rank=3), "rank"),
+        (lambda: po.Laplace(rank=3), "rank"),
+        (lambda: po.Laplace(num_labels=3), "num_labels"),
+        (lambda: po.Subspace(basis="curve", rank=4), "rank"),
+        (lambda: po.HMC(step_size=0.1, target_acceptance=0.9), "target_acceptance"),
+        (lambda: po.MCLMC(step_size=0.1, energy_variance=1e-3), "energy_variance"),
+    ],
+)
+def test_a_setting_that_another_overrules_is_refused(make, name):
+    with pytest.raises(SettingError, match=f"leave {name} out"):
         make()
 
 

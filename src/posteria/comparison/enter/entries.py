@@ -209,7 +209,8 @@ def trials(method: Any) -> list[Any]:
         return list(method.trials())
     for name, factors in TUNED.items():
         value = getattr(method, name, None)
-        if isinstance(value, float):
+        is_idle = name == "learning_rate" and getattr(method, "optimizer", None) is not None
+        if isinstance(value, float) and not is_idle:
             return [method, *(dataclasses.replace(method, **{name: value * factor}) for factor in factors)]
     for field in dataclasses.fields(method):
         value = getattr(method, field.name)

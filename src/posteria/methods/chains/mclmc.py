@@ -24,7 +24,7 @@ from posteria.methods.starts import find_starts
 from posteria.models.coordinates import Coordinates, LogDensity, coordinates
 from posteria.models.target import Density, Target, check_starts
 from posteria.posteriors.draws import Draws, DrawsPosterior
-from posteria.settings import Count, Positive, ProperShare, Several, Start, Warmup, above, check_settings
+from posteria.settings import Count, Positive, ProperShare, Several, Start, Warmup, above, check_settings, refuse_idle
 
 GRADIENTS_A_STEP = 2  # of McLachlan's integrator
 LEAST_TUNING = 30
@@ -54,6 +54,7 @@ class MCLMC:
 
     def __post_init__(self) -> None:
         check_settings(self)
+        refuse_idle(self, self.step_size is not None, "energy_variance", "the step_size")
         _check_tuning(self)
 
     def fit(self, key: jax.Array, target: Target | Density, start: tree.Params, run: Run) -> Draws | DrawsPosterior:
@@ -84,6 +85,7 @@ class AdjustedMCLMC:
 
     def __post_init__(self) -> None:
         check_settings(self)
+        refuse_idle(self, self.step_size is not None, "target_acceptance", "the step_size")
         _check_tuning(self)
 
     @property

@@ -17,7 +17,7 @@ from posteria.methods.chains.warmup import Adaptation, Info, Sampler, Tuning, ru
 from posteria.models.coordinates import LogDensity
 from posteria.models.target import Density, Target
 from posteria.posteriors.draws import Draws, DrawsPosterior
-from posteria.settings import Count, Positive, ProperShare, Several, Start, Warmup, check_settings
+from posteria.settings import Count, Positive, ProperShare, Several, Start, Warmup, check_settings, refuse_idle
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,7 @@ class MetropolisHastings:
 
     def __post_init__(self) -> None:
         check_settings(self)
+        refuse_idle(self, self.step_size is not None, "target_acceptance", "the step_size")
 
     def fit(self, key: jax.Array, target: Target | Density, start: tree.Params, run: Run) -> Draws | DrawsPosterior:
         adaptation = Adaptation(

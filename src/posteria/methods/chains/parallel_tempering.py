@@ -19,7 +19,7 @@ from posteria.compiled import kept
 from posteria.data.arrays import Data
 from posteria.engine.loop import Keep, Kernel, Run
 from posteria.errors import SettingError
-from posteria.methods.chains.hmc import FIRST_STEP_SIZE, hmc_sampler
+from posteria.methods.chains.hmc import FIRST_STEP_SIZE, JITTER, hmc_sampler
 from posteria.methods.chains.warmup import WARMUP_SHARE, Tuning
 from posteria.methods.starts import find_starts
 from posteria.models.coordinates import Coordinates, coordinates
@@ -30,7 +30,6 @@ from posteria.settings import MOST_AT_ONCE, Count, Several, Start, Warmup, check
 LADDER_POWER = 5.0  # neighbours are as easily exchanged near the prior as near the posterior
 LEAST_SWAPPED = 0.05  # below it, a pair of neighbours is as good as cut off
 TARGET_ACCEPTANCE = 0.8
-JITTER = 0.5  # of a trajectory's length, as HMC's
 
 
 @dataclass(frozen=True)
@@ -120,7 +119,7 @@ def ladder_kernel(
 
     flat = coordinates(target)
     trajectory = math.pi / 2 * math.sqrt(target.temperature)
-    sampler = hmc_sampler(trajectory, None, JITTER, max_leapfrog)
+    sampler = hmc_sampler(trajectory, JITTER, max_leapfrog)
     search_init, search_update, search_final = dual_averaging_adaptation(TARGET_ACCEPTANCE)
     ladder = powers(num_replicas)
     lower = np.arange(num_replicas - 1)

@@ -19,7 +19,7 @@ from posteria.methods.dropout.fixed_rate import first_params, noisy_log_density
 from posteria.methods.dropout.noisy_ascent import Objective, Schedule, ascend
 from posteria.models.target import Target
 from posteria.posteriors.masks import MaskPosterior, selected_units
-from posteria.settings import Count, Optimizer, Positive, ProperShare, Text, check_settings
+from posteria.settings import Count, Optimizer, Positive, ProperShare, Text, check_settings, refuse_idle
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,7 @@ class ConcreteDropout:
 
     def __post_init__(self) -> None:
         check_settings(self)
+        refuse_idle(self, self.optimizer is not None, "learning_rate", "the optimizer")
 
     def fit(self, key: jax.Array, target: Target, start: tree.Params, run: Run) -> MaskPosterior:
         target.check_proper()

@@ -18,7 +18,7 @@ from posteria.engine.loop import Run
 from posteria.methods.dropout.noisy_ascent import Objective, Schedule, ascend
 from posteria.models.target import Target, check_starts
 from posteria.posteriors.masks import MaskPosterior, selected_units
-from posteria.settings import Count, Optimizer, Positive, ProperShare, Text, check_settings
+from posteria.settings import Count, Optimizer, Positive, ProperShare, Text, check_settings, refuse_idle
 from posteria.trace import dropout
 
 
@@ -43,6 +43,7 @@ class MCDropout:
 
     def __post_init__(self) -> None:
         check_settings(self)
+        refuse_idle(self, self.optimizer is not None, "learning_rate", "the optimizer")
 
     def fit(self, key: jax.Array, target: Target, start: tree.Params, run: Run) -> MaskPosterior:
         return _fit(key, target, start, run, "bernoulli", self.rate, self.where, Schedule.of(self))
@@ -68,6 +69,7 @@ class GaussianDropout:
 
     def __post_init__(self) -> None:
         check_settings(self)
+        refuse_idle(self, self.optimizer is not None, "learning_rate", "the optimizer")
 
     def fit(self, key: jax.Array, target: Target, start: tree.Params, run: Run) -> MaskPosterior:
         return _fit(key, target, start, run, "gaussian", self.alpha, self.where, Schedule.of(self))

@@ -30,7 +30,7 @@ from posteria.methods.dropout.variational_dropout import (
 from posteria.models.target import Target
 from posteria.posteriors.gaussian import Diagonal
 from posteria.posteriors.pruned import SparsePosterior, log_alphas, removed_bits
-from posteria.settings import Count, Optimizer, Positive, Text, check_settings, up_to
+from posteria.settings import Count, Optimizer, Positive, Text, check_settings, refuse_idle, up_to
 from posteria.trace import local
 
 PRIORS = {"log-uniform": LOG_UNIFORM, "ard": "prior scales learned for each weight"}
@@ -62,6 +62,7 @@ class SparseVariationalDropout:
 
     def __post_init__(self) -> None:
         check_settings(self)
+        refuse_idle(self, self.optimizer is not None, "learning_rate", "the optimizer")
 
     @property
     def model_differs(self) -> str:

@@ -33,7 +33,7 @@ from posteria.posteriors.base import Posterior
 from posteria.posteriors.gaussian import Diagonal, GaussianPosterior
 from posteria.posteriors.masks import MaskPosterior, selected_units
 from posteria.posteriors.pruned import TINY
-from posteria.settings import Count, Optimizer, Positive, ProperShare, Text, check_settings
+from posteria.settings import Count, Optimizer, Positive, ProperShare, Text, check_settings, refuse_idle
 from posteria.trace import dropout, local
 
 LOG_UNIFORM = "log-uniform prior"  # how the model that is fitted differs from the one that was given
@@ -62,6 +62,7 @@ class VariationalDropout:
 
     def __post_init__(self) -> None:
         check_settings(self)
+        refuse_idle(self, self.optimizer is not None, "learning_rate", "the optimizer")
 
     def fit(self, key: jax.Array, target: Target, start: tree.Params, run: Run) -> Posterior:
         shapes = _alpha_shapes(target, self.granularity, self.where)

@@ -23,7 +23,9 @@ from posteria.methods.ensembles.swag import SWAG
 from posteria.models.target import Target
 from posteria.posteriors.base import Posterior
 from posteria.posteriors.restricted import Plane, SubspacePosterior, restricted
-from posteria.settings import AnyMethod, Several, check_settings
+from posteria.settings import AnyMethod, Several, check_settings, refuse_idle
+
+CURVE_RANK = 2  # of the plane of a curve
 
 
 @dataclass(frozen=True)
@@ -31,8 +33,8 @@ class Subspace:
     """Any method inside a few directions that matter: real posterior sampling for networks too large to sample.
 
     `basis` is "pca" (the principal directions of the trajectory's snapshots), "random" (as many random ones) or
-    "curve" (the plane of a low-loss curve between two modes: rank 2). The centre is the trajectory's mean, for "curve"
-    the middle of the curve's triangle. Temperature is the model's, as everywhere.
+    "curve" (the plane of a low-loss curve between two modes, which has rank 2). The centre is the trajectory's mean,
+    for "curve" the middle of the curve's triangle. Temperature is the model's, as everywhere.
     """
 
     method: AnyMethod = field(default_factory=EllipticalSlice)
@@ -45,6 +47,7 @@ class Subspace:
 
     def __post_init__(self) -> None:
         check_settings(self)
+        refuse_idle(self, self.basis == "curve" and self.rank != CURVE_RANK, "rank", 'basis="curve"')
         if self.basis == "pca" and self.rank >= self.swag.num_snapshots:
             raise SettingError(
                 f"rank is {self.rank} of {self.swag.num_snapshots} snapshots",
@@ -71,7 +74,7 @@ class Subspace:
             raise SettingError("a start was given", "none: the ends of a curve have one each", "leave it out")
         key_follow, key_basis = jax.random.split(key)
         is_network = _is_network(target)
-        rank = 2 if self.basis == "curve" else min(self.rank, int(is_network.sum()))
+        rank = CURVE_RANK if self.basis == "curve" else min(self.rank, int(is_network.sum()))
         num_ends = 2 if self.basis == "curve" else 1
         snapshots = self.swag.follow(key_follow, target, start, run, num_ends, final_when_late=True)
         if self.basis == "curve":

@@ -32,7 +32,7 @@ from posteria.methods.points.tuning import fit_own, prior_precision
 from posteria.models.model import Model
 from posteria.models.target import Target
 from posteria.posteriors.linearised import LaplacePosterior
-from posteria.settings import Several, Text, check_settings
+from posteria.settings import Several, Text, check_settings, refuse_idle
 
 FULL_BATCH = 1000  # data up to which the default ascent takes them all at once
 BATCH_SIZE = 128  # beyond: mini-batches, whose noise finds modes that predict better than full batches' do
@@ -71,6 +71,8 @@ class Laplace:
 
     def __post_init__(self) -> None:
         check_settings(self)
+        refuse_idle(self, self.structure != "lowrank", "rank", f"structure={self.structure!r}")
+        refuse_idle(self, self.curvature != "fisher", "num_labels", f"curvature={self.curvature!r}")
 
     def fit(self, key: jax.Array, target: Target, start: tree.Params, run: Run) -> LaplacePosterior:
         key_mode, key_measure = jax.random.split(key)

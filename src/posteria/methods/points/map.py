@@ -16,7 +16,7 @@ from posteria.engine.loop import Kernel, Run
 from posteria.errors import SettingError
 from posteria.models.target import Target, check_starts, log_densities
 from posteria.posteriors.draws import Draws, DrawsPosterior
-from posteria.settings import Count, Optimizer, Positive, Share, check_settings
+from posteria.settings import Count, Optimizer, Positive, Share, check_settings, refuse_idle
 
 if TYPE_CHECKING:
     import optax
@@ -48,6 +48,7 @@ class MAP:
 
     def __post_init__(self) -> None:
         check_settings(self)
+        refuse_idle(self, self.optimizer is not None, "learning_rate", "the optimizer")
         if self.tune and self.validation:
             raise SettingError("tune and validation", "one of them", "the evidence needs no rows held out")
 

@@ -26,7 +26,7 @@ from posteria.methods.variational.families import Phi
 from posteria.methods.variational.rank_one_family import FACTOR_PRIOR, RankOneFamily
 from posteria.models.target import Target, check_starts
 from posteria.posteriors.gaussian import GaussianPosterior
-from posteria.settings import Count, Optimizer, Positive, Several, Start, check_settings
+from posteria.settings import Count, Optimizer, Positive, Several, Start, check_settings, refuse_idle
 from posteria.trace.local import SHARED, treatments
 from posteria.trace.moments import moments
 
@@ -71,6 +71,8 @@ class MeanField:
 
     def __post_init__(self) -> None:
         check_settings(self)
+        refuse_idle(self, self.optimizer is not None, "learning_rate", "the optimizer")
+        refuse_idle(self, self.family != "lowrank", "rank", f"family={self.family!r}")
         if self.family != "diagonal" and self.estimator is not None:
             raise SettingError(
                 f"estimator={self.estimator!r} with family={self.family!r}",
