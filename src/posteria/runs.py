@@ -24,6 +24,7 @@ from posteria.models.target import Density, Target
 from posteria.posteriors import saving, store
 from posteria.posteriors.base import Posterior
 from posteria.posteriors.draws import Draws
+from posteria.posteriors.scale_summary import prior_scales
 from posteria.random import as_key, key_from_json, key_to_json
 from posteria.settings import Positive, checked
 from posteria.tree import Json
@@ -191,6 +192,8 @@ def _fit_and_record(method: Any, key: jax.Array, target: Target | Density, start
         )
     if not run.is_whole:
         run.note("max_seconds ended the fit early")
+    if target.scales and hasattr(posterior, "sample_params"):
+        posterior.facts["prior_scales"] = prior_scales(posterior)
     posterior.facts |= {
         "method": registry.to_json(method),
         "seconds": run.seconds_before + time.monotonic() - began,

@@ -30,6 +30,11 @@ def structs(tree: Tree) -> Tree:
     return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.result_type(leaf)), tree)
 
 
+def widened(structs: Tree) -> Tree:
+    """Shapes with dtypes of 32 bits at least."""
+    return jax.tree.map(lambda s: jax.ShapeDtypeStruct(s.shape, jnp.promote_types(s.dtype, jnp.float32)), structs)
+
+
 def signature(tree: Tree) -> Signature:
     """Structure, shapes and dtypes as one hashable value."""
     leaves, treedef = jax.tree.flatten(structs(tree))

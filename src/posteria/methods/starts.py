@@ -14,7 +14,8 @@ def find_starts(
     """`num` starting points: "prior"; "init", the network's initialiser; "map", modes that are found from there; a
     fitted posterior; or weights, with or without a chain axis.
 
-    `climber` is the MAP that finds modes, where the default would not do.
+    `climber` is the MAP that finds modes, where the default would not do. Scales that the prior infers are 1 there,
+    and "map" is the mode given that: the mode of scales and weights together is at scales of 0.
     """
     if isinstance(start, str) and start == "prior":
         return tree.stack([target.sample_prior(k) for k in jax.random.split(key, num)])
@@ -27,7 +28,7 @@ def find_starts(
         if start == "init":
             return inits
         stage = run.stage("map", share=0.2)
-        return (climber or MAP()).climb(key_map, target, inits, stage, final_when_late=True).params
+        return (climber or MAP()).climb(key_map, target.with_scales_held(), inits, stage, final_when_late=True).params
     if hasattr(start, "sample_params"):
         return start.sample_params(key, num)
     return target.as_starts(start, num)

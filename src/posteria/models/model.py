@@ -13,10 +13,14 @@ from posteria.data.arrays import Data, check_x
 from posteria.errors import NetworkError, SettingError
 from posteria.models.likelihoods import Gaussian, Likelihood
 from posteria.models.priors import FanIn, Leaf, Prior, as_prior
+from posteria.models.scales import Scales
 from posteria.networks import Apply, Network, as_batch_of_one, network
 from posteria.random import as_key
 from posteria.settings import Positive, checked
 from posteria.trace import linear
+from posteria.trace.first import input_axes
+
+SCALES_STREAM = 1  # folded into the key of a draw from the prior
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,12 +69,17 @@ class Model:
 
     def leaves(self, x: Data) -> list[Leaf]:
         """What the prior may know of each leaf of the network's parameters: path, shape, dtype and fan-in."""
-        return list(_leaves(self.network, x if x is None else InputSpec.of(x)))
+        return _leaves_for(self, x if x is None else InputSpec.of(x))
 
     def sample_prior(self, key: jax.Array, leaves: list[Leaf], treedef: tree.Structure) -> tree.Params:
-        """One draw of the network's parameters from the prior."""
+        """A draw of {"network": ...} from the prior, with "prior" where it has scales to infer."""
         keys = jax.random.split(key, len(leaves))
-        return treedef.unflatten(self.prior.sample(k, leaf) for k, leaf in zip(keys, leaves))
+        network = treedef.unflatten(self.prior.sample(k, leaf) for k, leaf in zip(keys, leaves))
+        scales = Scales(self.prior, leaves)
+        if not scales:
+            return {"network": network}
+        own = scales.sample(jax.random.fold_in(key, SCALES_STREAM))
+        return {"network": scales.absolute(network, own), "prior": own}
 
     def prior_functions(self, key: int | jax.Array, x: Data, num_draws: int) -> jax.Array:
         """Network outputs under draws from the prior, (draw, batch, output)."""
@@ -81,11 +90,11 @@ class Model:
 
 @kept
 def _prior_functions(model: Model, spec: "InputSpec") -> Callable[[jax.Array, Data], jax.Array]:
-    leaves = list(_leaves(model.network, spec))
+    leaves = _leaves_for(model, spec)
     treedef = jax.tree.structure(network_structs(model.network, spec))
 
     def one(key: jax.Array, x: Data) -> jax.Array:
-        return model.outputs(model.sample_prior(key, leaves, treedef), x)
+        return model.outputs(model.sample_prior(key, leaves, treedef)["network"], x)
 
     return jax.jit(lambda keys, x: jax.lax.map(lambda key: one(key, x), keys))
 
@@ -139,6 +148,19 @@ def initialiser(network: Network, spec: InputSpec | None) -> Callable[[jax.Array
     traced = jax.make_jaxpr(init)(jax.random.key(0)).jaxpr
     is_drawn = any(traced.invars[0] is variable for equation in traced.eqns for variable in equation.invars)
     return jax.jit(init) if is_drawn else init
+
+
+def _leaves_for(model: Model, spec: InputSpec | None) -> list[Leaf]:
+    leaves = _leaves(model.network, spec)
+    if spec is None or not getattr(model.prior, "meets_inputs", False):
+        return list(leaves)
+    axes = _input_axes(model.network, spec)
+    return [leaf._replace(input_axis=axes.get(leaf.path)) for leaf in leaves]
+
+
+@kept
+def _input_axes(network: Network, spec: InputSpec) -> dict[str, int | None]:
+    return input_axes(network.apply, network_structs(network, spec), spec.zeros())
 
 
 @kept

@@ -1,15 +1,14 @@
-"""Priors over a network's weights, factorised over their entries.
+"""Priors over a network's weights.
 
 A prior is a frozen dataclass of settings that is asked leaf by leaf. The `Prior` protocol is the whole contract: any
-class that meets it will do, and needs no inheritance.
+class that meets it will do, and needs no inheritance. Here are those that are made of others; `factorised.py` has the
+rest.
 """
 
 import fnmatch
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
-from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -18,222 +17,21 @@ from jax.typing import ArrayLike
 
 from posteria.errors import SettingError
 from posteria.models import densities, parts
+from posteria.models.factorised import FanIn as FanIn
+from posteria.models.factorised import Laplace as Laplace
+from posteria.models.factorised import Logistic as Logistic
+from posteria.models.factorised import LogUniform as LogUniform
+from posteria.models.factorised import Normal as Normal
+from posteria.models.factorised import ScaleMixture as ScaleMixture
+from posteria.models.factorised import StudentT as StudentT
 from posteria.models.from_posterior import FromPosterior as FromPosterior
 from posteria.models.horseshoe_like import HorseshoeLike as HorseshoeLike
-from posteria.settings import Positive, ProperShare, check_settings
+from posteria.models.leaf import Leaf as Leaf
+from posteria.models.leaf import Prior as Prior
+from posteria.models.leaf import normal_of as normal_of
+from posteria.models.scales import Own
+from posteria.settings import Positive, check_settings
 from posteria.tree import Json
-
-
-class Leaf(NamedTuple):
-    """What a prior may know of a leaf of the parameters."""
-
-    path: str  # as "layers/0/kernel"
-    shape: tuple[int, ...]
-    dtype: np.dtype
-    fan_in: int | None  # inputs summed by the linear operation it weighs; None for biases, norms and all else
-
-
-@runtime_checkable
-class Prior(Protocol):
-    """What Posteria needs of a prior.
-
-    Optional: `check(leaves)` is called once, with every leaf; `normal(leaf)` is the mean and standard deviation where
-    the prior is Normal (numbers or arrays of the leaf's shape), None where it is not: expectations are then in closed
-    form.
-    """
-
-    @property
-    def is_proper(self) -> bool:
-        """Whether it is a distribution: methods that need a density, or a draw, refuse one that is not."""
-
-    def log_prob(self, value: jax.Array, leaf: Leaf) -> jax.Array:
-        """Normalised log density, summed over entries: ()."""
-
-    def sample(self, key: jax.Array, leaf: Leaf) -> jax.Array:
-        """A draw of the leaf's shape and dtype."""
-
-    def unit(self, leaf: Leaf) -> float:
-        """The length in which samplers move: the standard deviation where it exists, else the scale parameter."""
-
-
-@dataclass(frozen=True)
-class Normal:
-    """w ~ N(0, std^2)."""
-
-    std: Positive = 1.0
-    is_proper: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        check_settings(self)
-
-    def log_prob(self, value: jax.Array, leaf: Leaf) -> jax.Array:
-        return densities.normal(densities.widen(value) / self.std, math.log(self.std)).sum()
-
-    def sample(self, key: jax.Array, leaf: Leaf) -> jax.Array:
-        return _scaled_draw(jax.random.normal, key, leaf, self.std)
-
-    def unit(self, leaf: Leaf) -> float:
-        return self.std
-
-    def normal(self, leaf: Leaf) -> tuple[ArrayLike, ArrayLike]:
-        return 0.0, self.std
-
-
-@dataclass(frozen=True)
-class FanIn:
-    """Weights w ~ N(0, scale^2 / fan_in), all else N(0, bias_std^2): a layer's sums keep the size of its inputs.
-
-    Neal 1996, Bayesian Learning for Neural Networks, chapter 2.
-    """
-
-    scale: Positive = 1.0
-    bias_std: Positive = 1.0
-    is_proper: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        check_settings(self)
-
-    def log_prob(self, value: jax.Array, leaf: Leaf) -> jax.Array:
-        return Normal(self.unit(leaf)).log_prob(value, leaf)
-
-    def sample(self, key: jax.Array, leaf: Leaf) -> jax.Array:
-        return Normal(self.unit(leaf)).sample(key, leaf)
-
-    def unit(self, leaf: Leaf) -> float:
-        return self.bias_std if leaf.fan_in is None else self.scale / math.sqrt(leaf.fan_in)
-
-    def normal(self, leaf: Leaf) -> tuple[ArrayLike, ArrayLike]:
-        return 0.0, self.unit(leaf)
-
-
-@dataclass(frozen=True)
-class Laplace:
-    """p(w) = exp(-|w| / scale) / (2 scale). Its gradient at 0 is taken as 0."""
-
-    scale: Positive = 1.0
-    is_proper: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        check_settings(self)
-
-    def log_prob(self, value: jax.Array, leaf: Leaf) -> jax.Array:
-        value = densities.widen(value)
-        size = jnp.sign(value) * value  # |w|; jnp.abs has the gradient 1 at 0
-        return (-size / self.scale - math.log(2 * self.scale)).sum()
-
-    def sample(self, key: jax.Array, leaf: Leaf) -> jax.Array:
-        return _scaled_draw(jax.random.laplace, key, leaf, self.scale)
-
-    def unit(self, leaf: Leaf) -> float:
-        return math.sqrt(2) * self.scale
-
-
-@dataclass(frozen=True)
-class StudentT:
-    """w ~ scale * t(df): heavy tails."""
-
-    df: Positive = 3.0
-    scale: Positive = 1.0
-    is_proper: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        check_settings(self)
-
-    def log_prob(self, value: jax.Array, leaf: Leaf) -> jax.Array:
-        return densities.student_t(densities.widen(value) / self.scale, math.log(self.scale), self.df).sum()
-
-    def sample(self, key: jax.Array, leaf: Leaf) -> jax.Array:
-        return _scaled_draw(partial(_standard_t, df=self.df), key, leaf, self.scale)
-
-    def unit(self, leaf: Leaf) -> float:
-        return self.scale * (math.sqrt(self.df / (self.df - 2)) if self.df > 2 else 1.0)
-
-
-@dataclass(frozen=True)
-class Logistic:
-    """p(w) = sigmoid(w / scale) sigmoid(-w / scale) / scale."""
-
-    scale: Positive = 1.0
-    is_proper: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        check_settings(self)
-
-    def log_prob(self, value: jax.Array, leaf: Leaf) -> jax.Array:
-        z = densities.widen(value) / self.scale
-        return (jax.nn.log_sigmoid(z) + jax.nn.log_sigmoid(-z) - math.log(self.scale)).sum()
-
-    def sample(self, key: jax.Array, leaf: Leaf) -> jax.Array:
-        return _scaled_draw(jax.random.logistic, key, leaf, self.scale)
-
-    def unit(self, leaf: Leaf) -> float:
-        return math.pi / math.sqrt(3) * self.scale
-
-
-NARROW = math.exp(-6)
-
-
-@dataclass(frozen=True)
-class ScaleMixture:
-    """w ~ weight N(0, std_wide^2) + (1 - weight) N(0, std_narrow^2): some weights free, the rest near 0.
-
-    Blundell et al. 2015, Weight Uncertainty in Neural Networks.
-    """
-
-    std_wide: Positive = 1.0
-    std_narrow: Positive = NARROW
-    weight: ProperShare = 0.5
-    is_proper: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        check_settings(self)
-        if self.std_narrow > self.std_wide:
-            raise SettingError(
-                f"ScaleMixture with std_narrow={self.std_narrow!r} above std_wide={self.std_wide!r}",
-                "the narrow one below the wide one",
-                "swap them",
-            )
-
-    def log_prob(self, value: jax.Array, leaf: Leaf) -> jax.Array:
-        value = densities.widen(value)
-        wide = densities.normal(value / self.std_wide, math.log(self.std_wide / self.weight))
-        # log(wide + narrow) = log wide + softplus(log narrow - log wide): one exponential a weight, not four
-        at_zero = math.log((1 - self.weight) / self.weight * self.std_wide / self.std_narrow)
-        excess = at_zero - 0.5 * (self.std_narrow**-2 - self.std_wide**-2) * value**2
-        return (wide + densities.softplus(excess)).sum()
-
-    def sample(self, key: jax.Array, leaf: Leaf) -> jax.Array:
-        key_component, key_value = jax.random.split(key)
-        is_wide = jax.random.bernoulli(key_component, self.weight, leaf.shape)
-        return _scaled_draw(jax.random.normal, key_value, leaf, jnp.where(is_wide, self.std_wide, self.std_narrow))
-
-    def unit(self, leaf: Leaf) -> float:
-        return math.sqrt(self.weight * self.std_wide**2 + (1 - self.weight) * self.std_narrow**2)
-
-
-@dataclass(frozen=True)
-class LogUniform:
-    """p(w) proportional to 1/|w|: log|w| is uniform, no scale is preferred. Improper. Kingma et al. 2015.
-
-    The pole at 0 is cut off at the smallest normal number: there the density is finite and its gradient 0. It has no
-    scale, so its unit is 1.
-    """
-
-    is_proper: ClassVar[bool] = False
-
-    def log_prob(self, value: jax.Array, leaf: Leaf) -> jax.Array:
-        value = densities.widen(value)
-        return -jnp.log(jnp.maximum(jnp.abs(value), jnp.finfo(value.dtype).tiny)).sum()
-
-    def sample(self, key: jax.Array, leaf: Leaf) -> jax.Array:
-        raise SettingError(
-            f"a draw of {leaf.path!r} from the prior LogUniform",
-            "a proper prior, which has draws",
-            "start from the network's initialiser, or use FanIn or another proper prior",
-        )
-
-    def unit(self, leaf: Leaf) -> float:
-        return 1.0
 
 
 @dataclass(frozen=True, init=False)
@@ -283,10 +81,100 @@ class ByPath:
     def normal(self, leaf: Leaf) -> tuple[ArrayLike, ArrayLike] | None:
         return normal_of(self.prior_of(leaf), leaf)
 
+    def init(self, leaf: Leaf) -> Own:
+        return _init(self.prior_of(leaf), leaf)
 
-def normal_of(prior: Prior, leaf: Leaf) -> tuple[ArrayLike, ArrayLike] | None:
-    """Mean and standard deviation of the leaf's prior where it is Normal, else None."""
-    return prior.normal(leaf) if hasattr(prior, "normal") else None
+    def log_prior(self, own: Own, leaf: Leaf) -> jax.Array:
+        return self.prior_of(leaf).log_prior(own, leaf)  # type: ignore[attr-defined]
+
+    def sample_own(self, key: jax.Array, leaf: Leaf) -> Own:
+        return self.prior_of(leaf).sample_own(key, leaf)  # type: ignore[attr-defined]
+
+    def log_scale(self, own: Own, leaf: Leaf) -> jax.Array:
+        return self.prior_of(leaf).log_scale(own, leaf)  # type: ignore[attr-defined]
+
+
+@dataclass(frozen=True)
+class InputScales:
+    """`prior`, in which each input of the network has a scale of its own: one that says nothing is left out.
+
+    The weights that input j meets first are multiplied by exp(s_j), which is the same as to multiply the input. The
+    s_j are inferred, with the prior N(0, log_std^2): automatic relevance, MacKay 1994; Neal 1996. The linear operation
+    that the inputs meet is found; where it is a convolution, or its weights are used otherwise too, that is refused.
+    """
+
+    prior: Prior = field(default_factory=FanIn)
+    log_std: Positive = 1.0
+    meets_inputs: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "prior", as_prior(self.prior))
+        check_settings(self)
+        if isinstance(self.prior, InputScales) or hasattr(self.prior, "joint_log_prob"):
+            raise SettingError(
+                f"InputScales of {type(self.prior).__name__}", "a prior that is asked leaf by leaf", "as FanIn()"
+            )
+
+    @property
+    def is_proper(self) -> bool:
+        return self.prior.is_proper
+
+    def check(self, leaves: Sequence[Leaf]) -> None:
+        if hasattr(self.prior, "check"):
+            self.prior.check(leaves)
+        if all(leaf.input_axis is None for leaf in leaves):
+            raise SettingError(
+                "InputScales, and no weights that meet the inputs column by column",
+                "a network that begins with a dense layer, and an x that shows it",
+                "pass data=(x, None) where there are no data; leave InputScales out where a convolution comes first",
+            )
+
+    def log_prob(self, value: jax.Array, leaf: Leaf) -> jax.Array:
+        return self.prior.log_prob(value, leaf)
+
+    def sample(self, key: jax.Array, leaf: Leaf) -> jax.Array:
+        return self.prior.sample(key, leaf)
+
+    def unit(self, leaf: Leaf) -> float:
+        return self.prior.unit(leaf)
+
+    def normal(self, leaf: Leaf) -> tuple[ArrayLike, ArrayLike] | None:
+        return normal_of(self.prior, leaf)
+
+    def init(self, leaf: Leaf) -> Own:
+        own = _init(self.prior, leaf)
+        if leaf.input_axis is None:
+            return own
+        return own | {"inputs": np.zeros(leaf.shape[leaf.input_axis], jnp.result_type(float))}
+
+    def log_prior(self, own: Own, leaf: Leaf) -> jax.Array:
+        rest, inputs = _apart(own)
+        log_prior = self.prior.log_prior(rest, leaf) if rest else jnp.zeros(())  # type: ignore[attr-defined]
+        return log_prior if inputs is None else log_prior + densities.normal(inputs, 0.0).sum()
+
+    def sample_own(self, key: jax.Array, leaf: Leaf) -> Own:
+        key_rest, key_inputs = jax.random.split(key)
+        own = self.prior.sample_own(key_rest, leaf) if _init(self.prior, leaf) else {}  # type: ignore[attr-defined]
+        if leaf.input_axis is None:
+            return own
+        return own | {"inputs": jax.random.normal(key_inputs, (leaf.shape[leaf.input_axis],))}
+
+    def log_scale(self, own: Own, leaf: Leaf) -> jax.Array:
+        """`own["inputs"]` is in units of `log_std`, so that samplers move in units of the prior here too."""
+        rest, inputs = _apart(own)
+        log_scale = self.prior.log_scale(rest, leaf) if rest else jnp.zeros(())  # type: ignore[attr-defined]
+        if inputs is None or leaf.input_axis is None:
+            return log_scale
+        others = [axis for axis in range(len(leaf.shape)) if axis != leaf.input_axis]
+        return log_scale + self.log_std * jnp.expand_dims(inputs, others)
+
+
+def _apart(own: Own) -> tuple[Own, Any]:
+    return {name: value for name, value in own.items() if name != "inputs"}, own.get("inputs")
+
+
+def _init(prior: Any, leaf: Leaf) -> Own:
+    return prior.init(leaf) if hasattr(prior, "log_scale") else {}
 
 
 def as_prior(obj: object) -> Prior:
@@ -308,23 +196,13 @@ def _single(obj: object) -> Prior:
     """A prior that is not itself by path: nested patterns would hide which one decides."""
     if isinstance(obj, ByPath | Mapping):
         raise SettingError("a ByPath or a dictionary inside ByPath", "one level of patterns", "write them as one")
+    if isinstance(obj, InputScales):
+        raise SettingError("InputScales inside ByPath", "ByPath inside InputScales", "write InputScales(ByPath(...))")
     return as_prior(obj)
 
 
 def _matches(leaf: Leaf, pattern: str) -> bool:
     return fnmatch.fnmatchcase(leaf.path, pattern)
-
-
-def _scaled_draw(
-    draw: Callable[[jax.Array, tuple[int, ...], np.dtype], jax.Array], key: jax.Array, leaf: Leaf, scale: ArrayLike
-) -> jax.Array:
-    """scale * draw(key, shape, dtype), made in at least float32 and returned in the leaf's dtype."""
-    drawn = draw(key, leaf.shape, jnp.promote_types(leaf.dtype, jnp.float32))
-    return jnp.multiply(scale, drawn).astype(leaf.dtype)
-
-
-def _standard_t(key: jax.Array, shape: tuple[int, ...], dtype: np.dtype, df: float) -> jax.Array:
-    return jax.random.t(key, df, shape, dtype)
 
 
 MEMBERS = {
@@ -333,7 +211,10 @@ MEMBERS = {
 
 
 def to_json(prior: Prior) -> Json | None:
-    """{"name", "settings"}; None for a user's own class, or a ByPath that holds one."""
+    """{"name", "settings"}; None for a user's own class, or for one of these that holds one."""
+    if type(prior) is InputScales:
+        inner = to_json(prior.prior)
+        return inner and {"name": "InputScales", "settings": {"prior": inner, "log_std": prior.log_std}}
     if type(prior) is not ByPath:
         return parts.to_json(prior, MEMBERS)
     default, stored = to_json(prior.default), [[pattern, to_json(inner)] for pattern, inner in prior.priors]
@@ -345,6 +226,8 @@ def to_json(prior: Prior) -> Json | None:
 def from_json(stored: Json) -> Prior:
     """The prior that `to_json` wrote."""
     with parts.refuse_damage(stored):
+        if stored["name"] == "InputScales":
+            return InputScales(from_json(stored["settings"]["prior"]), stored["settings"]["log_std"])
         if stored["name"] != "ByPath":
             return parts.from_json(stored, MEMBERS)
         pairs, default = stored["settings"]["priors"], stored["settings"]["default"]

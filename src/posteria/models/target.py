@@ -12,12 +12,14 @@ from posteria.compiled import kept
 from posteria.data.arrays import Data, check_same_length, check_x, is_frame, num_rows, rows
 from posteria.errors import DataError, DensityError, NetworkError, SettingError
 from posteria.machine import check_room
+from posteria.models.bare_density import COPIES, broadcast_starts
+from posteria.models.bare_density import Density as Density
+from posteria.models.leaf import Leaf
 from posteria.models.model import InputSpec, Model, initialiser, network_structs
-from posteria.models.priors import Leaf
+from posteria.models.scales import Scales
 from posteria.networks import Network, check_is_function_of_one_datum, check_outputs
 
-COPIES = 4  # of the weights: with their gradient, and an optimiser's two moments
-Params = tree.Params  # {"network": ..., "likelihood": ...}
+Params = tree.Params  # {"network": ..., "likelihood": ...}, and "prior" where it has scales to infer
 
 
 class Target:
@@ -25,6 +27,10 @@ class Target:
 
     Equal for equal models, numbers of data and parameter shapes, whatever the data: compiled code is shared between
     fits, and takes `data` as an argument. Without data the target is the prior.
+
+    Where the prior has scales to infer, their logarithms are the part "prior" of the parameters, and weights have
+    relative coordinates as well: z = w / scale. The temperature is of the density of z: of weights and scales it would
+    have no integral below T = 1, where it would grow without bound as a scale falls.
     """
 
     def __init__(self, model: Model, data: Data = None) -> None:
@@ -49,12 +55,20 @@ class Target:
         self._leaves = model.leaves(x)
         if hasattr(model.prior, "check"):
             model.prior.check(self._leaves)
+        self.scales = Scales(model.prior, self._leaves)
+        self._holds_scales = False
 
     def without_data(self) -> "Target":
         """The same density for use inside compiled functions, which hand it their batch; safe to keep in a cache."""
         bare = object.__new__(Target)
         bare.__dict__.update(self.__dict__, data=None)
         return bare
+
+    def with_scales_held(self) -> "Target":
+        """The same density, in which no gradient moves the scales: at the mode of both they would be 0."""
+        held = object.__new__(Target)
+        held.__dict__.update(self.__dict__, _holds_scales=bool(self.scales))
+        return held
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Target) and self._identity() == other._identity()
@@ -67,7 +81,8 @@ class Target:
         return self.model.compiled_for
 
     def _identity(self) -> tuple[object, ...]:
-        return self.model, self.num_data, self._spec, tree.signature(self._network_structs)
+        structure = tree.signature(self._network_structs)
+        return self.model, self.num_data, self._spec, structure, self._holds_scales
 
     @property
     def temperature(self) -> float:
@@ -90,11 +105,9 @@ class Target:
     # ---- the density
 
     def log_prior(self, params: Params) -> jax.Array:
-        if hasattr(self.model.prior, "joint_log_prob"):
-            return self.model.prior.joint_log_prob(params)
-        leaves = zip(jax.tree.leaves(params["network"]), self._leaves)
-        own = self.model.likelihood.log_prior(params["likelihood"])
-        return sum((self.model.prior.log_prob(value, leaf) for value, leaf in leaves), start=own)
+        if self.scales:
+            return self.relative_log_prior(self.relative(params)) - self.scales.log_volume(params["prior"])
+        return self.relative_log_prior(params)
 
     def log_likelihood(self, params: Params, batch: Data) -> jax.Array:
         """One term a datum, never averaged: (batch,)."""
@@ -103,15 +116,51 @@ class Target:
 
     def log_density(self, params: Params, batch: Data = None, likelihood_power: jax.Array | float = 1.0) -> jax.Array:
         """Tempered and unnormalised; `batch` stands for all N data. No batch and no data: the prior."""
-        batch = self.data if batch is None else batch
-        log_likelihood = None if batch is None else likelihood_power * self.log_likelihood(params, batch)
-        return self.tempered(self.log_prior(params), log_likelihood)
+        if self.scales:
+            if self._holds_scales:
+                params = params | {"prior": jax.lax.stop_gradient(params["prior"])}
+            relative = self.relative_log_density(self.relative(params), batch, likelihood_power)
+            return relative - self.scales.log_volume(params["prior"])
+        return self.relative_log_density(params, batch, likelihood_power)
 
     def tempered(self, log_prior: jax.Array, log_likelihood: jax.Array | None) -> jax.Array:
         """(log prior + N/B sum of a batch's log likelihoods) / T, for methods that have these by themselves."""
         if log_likelihood is not None:
             log_prior += (self.num_data / len(log_likelihood)) * log_likelihood.sum()
         return log_prior / self.model.temperature
+
+    # ---- the same in relative coordinates, which are the parameters themselves where no scale is inferred
+
+    def relative(self, params: Params) -> Params:
+        """Weights divided by their scales."""
+        if not self.scales:
+            return params
+        return params | {"network": self.scales.relative(params["network"], params["prior"])}
+
+    def absolute(self, relative: Params) -> Params:
+        """The way back."""
+        if not self.scales:
+            return relative
+        return relative | {"network": self.scales.absolute(relative["network"], relative["prior"])}
+
+    def relative_log_prior(self, relative: Params) -> jax.Array:
+        prior: Any = self.model.prior
+        if hasattr(prior, "joint_log_prob"):
+            return prior.joint_log_prob(relative)
+        leaves = zip(jax.tree.leaves(relative["network"]), self._leaves)
+        own = self.model.likelihood.log_prior(relative["likelihood"])
+        if self.scales:
+            own += self.scales.log_prior(relative["prior"])
+        return sum((prior.log_prob(value, leaf) for value, leaf in leaves), start=own)
+
+    def relative_log_density(
+        self, relative: Params, batch: Data = None, likelihood_power: jax.Array | float = 1.0
+    ) -> jax.Array:
+        batch = self.data if batch is None else batch
+        log_likelihood = None
+        if batch is not None:
+            log_likelihood = likelihood_power * self.log_likelihood(self.absolute(relative), batch)
+        return self.tempered(self.relative_log_prior(relative), log_likelihood)
 
     # ---- inputs and parameters
 
@@ -124,27 +173,28 @@ class Target:
     def structs(self) -> Params:
         """Shapes and dtypes of the parameters."""
         own = jax.eval_shape(self.model.likelihood.init, jax.random.key(0))
-        return {"network": self._network_structs, "likelihood": own}
+        return self._with_scales({"network": self._network_structs, "likelihood": own}, tree.structs)
 
     @property
     def units(self) -> Params:
         """The prior's unit for each leaf, as a number: samplers move in these."""
         structs = self.structs
         network = jax.tree.structure(structs["network"]).unflatten(map(self.model.prior.unit, self._leaves))
-        return {"network": network, "likelihood": jax.tree.map(lambda _: 1.0, structs["likelihood"])}
+        rest = {name: part for name, part in structs.items() if name != "network"}
+        return jax.tree.map(lambda _: 1.0, rest) | {"network": network}
 
     def init(self, key: jax.Array) -> Params:
         """A start from the network's own initialiser (a trained network: its weights)."""
         key_network, key_likelihood = jax.random.split(key)
         network = initialiser(self.model.network, self._spec)(key_network)
-        return {"network": network, "likelihood": self.model.likelihood.init(key_likelihood)}
+        return self._with_scales({"network": network, "likelihood": self.model.likelihood.init(key_likelihood)})
 
     def sample_prior(self, key: jax.Array) -> Params:
         """A start drawn from the prior (the likelihood's own parameters start where it says)."""
         self.check_proper()
         key_network, key_likelihood = jax.random.split(key)
-        network = _prior_sampler(self.without_data())(key_network)
-        return {"network": network, "likelihood": self.model.likelihood.init(key_likelihood)}
+        drawn = _prior_sampler(self.without_data())(key_network)
+        return drawn | {"likelihood": self.model.likelihood.init(key_likelihood)}
 
     def check_proper(self) -> None:
         """Refuse an improper prior; for methods that need a density or a draw from it."""
@@ -153,6 +203,15 @@ class Target:
                 f"{type(self.model.prior).__name__} is improper: it has neither a density nor draws",
                 "a proper prior for this method",
                 "take po.priors.FanIn(), or a method made for it (sparse variational dropout)",
+            )
+
+    def check_no_scales(self, why: str) -> None:
+        """Refuse a prior that infers scales; for methods that cannot, with the reason."""
+        if self.scales:
+            raise SettingError(
+                f"the prior {self.model.prior!r}: {why}",
+                "a prior whose scales are given, for this method",
+                "give them as numbers, or take po.NUTS(), po.MCLMC(), po.Laplace() or po.MeanField()",
             )
 
     def several_inits(self, key: jax.Array, num: int) -> tuple[Params, str]:
@@ -166,88 +225,21 @@ class Target:
         return tree.stack([self.init(k) for k in keys]), ""
 
     def as_starts(self, start: Params, num: int) -> Params:
-        """Weights given by the user, as `num` starts with a leading axis; the likelihood's part may be left out."""
+        """Weights given by the user, as `num` starts with a leading axis; all other parts may be left out."""
         structs = self.structs
         if jax.tree.structure(start) == jax.tree.structure(structs["network"]):
-            own = self.model.likelihood.init(jax.random.key(0))
-            lead = np.ndim(jax.tree.leaves(start)[0]) > len(jax.tree.leaves(structs["network"])[0].shape)
+            start = {"network": start}
+        if isinstance(start, dict) and "network" in start and set(start) < set(structs):
+            rest = self._with_scales({"likelihood": self.model.likelihood.init(jax.random.key(0))})
+            network = start["network"]
+            lead = np.ndim(jax.tree.leaves(network)[0]) > len(jax.tree.leaves(structs["network"])[0].shape)
             if lead:
-                own = jax.tree.map(lambda leaf: jnp.repeat(leaf[None], tree.length(start), 0), own)
-            start = {"network": start, "likelihood": own}
+                rest = jax.tree.map(lambda leaf: jnp.repeat(jnp.asarray(leaf)[None], tree.length(network), 0), rest)
+            start = rest | start
         return broadcast_starts(start, structs, num)
 
-
-def broadcast_starts(start: Params, structs: Params, num: int) -> Params:
-    """One start, or one with a leading axis of `num`, as `num` starts of the right shapes and dtypes."""
-    check_room(COPIES * num * tree.num_bytes(structs), f"{num:,} starts")
-    if jax.tree.structure(start) != jax.tree.structure(structs):
-        raise NetworkError(
-            f"start has leaves {tree.paths(start)}",
-            f"leaves {tree.paths(structs)}",
-            "pass the network's own parameters",
-        )
-
-    def one(path: tuple[Any, ...], value: jax.Array, struct: jax.ShapeDtypeStruct) -> jax.Array:
-        value = jnp.asarray(value, struct.dtype)
-        if value.shape == struct.shape:
-            return jnp.broadcast_to(value, (num, *struct.shape))
-        if value.shape == (num, *struct.shape):
-            return value
-        raise NetworkError(
-            f"start's {tree.path_string(path)} is {value.shape}",
-            f"{struct.shape}, or {(num, *struct.shape)} with a leading axis of starts",
-            "pass one set of weights, or one a chain",
-        )
-
-    return jax.tree_util.tree_map_with_path(one, start, structs)
-
-
-class Density:
-    """Any log density over any pytree as a target: no network, no data, units of 1."""
-
-    data = None
-    num_data = 0
-    temperature = 1.0
-    caveat = ""
-
-    def __init__(self, log_density: Callable[[Params], jax.Array], start: Params) -> None:
-        self._log_density = log_density
-        self.structs = tree.structs(jax.tree.map(jnp.asarray, start))
-        for path, leaf in jax.tree_util.tree_leaves_with_path(self.structs):
-            if not jnp.issubdtype(leaf.dtype, jnp.floating):
-                raise SettingError(
-                    f"start's {tree.path_string(path) or 'value'} is {leaf.dtype}", "floating point", "pass 0.0, not 0"
-                )
-
-    def without_data(self) -> "Density":
-        return self
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Density) and self._identity() == other._identity()
-
-    def __hash__(self) -> int:
-        return hash(self._identity())
-
-    @property
-    def compiled_for(self) -> object:
-        return self._log_density if hasattr(self._log_density, "__dict__") else self
-
-    def _identity(self) -> tuple[object, ...]:
-        return self._log_density, tree.signature(self.structs)
-
-    @property
-    def units(self) -> Params:
-        return jax.tree.map(lambda _: 1.0, self.structs)
-
-    def log_density(self, params: Params, batch: Data = None, likelihood_power: jax.Array | float = 1.0) -> jax.Array:
-        del batch, likelihood_power
-        return self._log_density(params)
-
-    def check_proper(self) -> None:
-        """A user's own density is taken as it is."""
-
-    def as_starts(self, start: Params, num: int) -> Params:
-        return broadcast_starts(start, self.structs, num)
+    def _with_scales(self, params: Params, form: Callable[[Any], Any] = tree.on_device) -> Params:
+        return params | {"prior": form(self.scales.init())} if self.scales else params
 
 
 def check_starts(target: Target | Density, starts: Params, num_rows: int | None = None) -> None:
@@ -304,7 +296,7 @@ def _check_network(network: Network, spec: InputSpec, x: Data) -> None:
 
 @kept
 def _prior_sampler(target: Target) -> Callable[[jax.Array], Params]:
-    """key -> a draw of the network's parameters, compiled as one."""
+    """key -> a draw of the network's parameters, and of their scales where they are inferred, compiled as one."""
     treedef = jax.tree.structure(target.structs["network"])
     return jax.jit(lambda key: target.model.sample_prior(key, target.leaves, treedef))
 

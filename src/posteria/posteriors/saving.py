@@ -30,6 +30,7 @@ MODULES = (
     "mixture",
     "pruned",
     "rank_one",
+    "relative",
     "restricted",
 )
 VERSIONS_OF = ("jax", "jaxlib", "flax", "optax", "blackjax", "numpy")

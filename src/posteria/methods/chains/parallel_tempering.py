@@ -124,9 +124,6 @@ def ladder_kernel(
     ladder = powers(num_replicas)
     lower = np.arange(num_replicas - 1)
 
-    def log_density(z: jax.Array, data: Data, power: jax.Array | float) -> jax.Array:
-        return target.log_density(flat.to_params(z), data, power)
-
     def init(key: jax.Array, start: tree.Params, data: Data) -> Ladder:
         if not is_warmup:
             return start._replace(step_sizes=jax.vmap(search_final)(start.searches))
@@ -137,11 +134,11 @@ def ladder_kernel(
         key, position, power, step_size = replica
 
         def tempered(z: jax.Array) -> jax.Array:
-            return log_density(z, data, power)
+            return flat.log_density(z, data, power)
 
         tuning = Tuning(step_size, jnp.ones_like(position))
         inner, info = sampler.move(key, sampler.init(position, tempered), tempered, tuning)
-        log_likelihood = log_density(inner.position, data, 1.0) - log_density(inner.position, data, 0.0)
+        log_likelihood = flat.log_density(inner.position, data) - flat.log_density(inner.position, data, 0.0)
         return inner.position, log_likelihood, info
 
     def step(key: jax.Array, state: Ladder, data: Data) -> tuple[Ladder, Info]:
@@ -161,7 +158,7 @@ def ladder_kernel(
         source = jnp.arange(num_replicas).at[:-1].add(is_swapped).at[1:].add(-is_swapped.astype(jnp.int32))
         positions, log_likelihoods = positions[source], log_likelihoods[source]
         info = Info(
-            log_density(positions[0], data, 1.0),
+            flat.log_density(positions[0], data),
             infos.acceptance[0],
             infos.num_divergent[0],
             jnp.sum(infos.num_gradients) + num_replicas,

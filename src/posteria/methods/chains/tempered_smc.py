@@ -87,7 +87,7 @@ def _smc_run(smc: TemperedSMC, target: Target) -> Callable[[jax.Array, Data], ja
     def run(key: jax.Array, data: Data) -> jax.Array:
         key_prior, key_steps = jax.random.split(key)
         kernel = adaptive_tempered.build_kernel(
-            lambda z: target.log_prior(flat.to_params(z)),
+            flat.log_prior,
             lambda z: target.log_likelihood(flat.to_params(z), data).sum(),
             move,
             blackjax.hmc.init,

@@ -29,6 +29,7 @@ from posteria.trace.local import noisy
 from posteria.trace.moments import moments
 
 FIT_SHARE = 0.95  # of max_seconds; the rest estimates the ELBO
+SCALES_STREAM = 2  # folded into a step's key
 LEAST_ELBO_STEPS = 64  # draws from which a fit's ELBO is estimated; at least an epoch of batches
 
 # ---- the bound
@@ -66,10 +67,11 @@ class Bound:
         Roeder, Wu & Duvenaud 2017, Sticking the Landing.
         """
         draw = self.family.draw(phi, key)
-        params = self._cast(draw)
+        relative = self._cast(draw)
         log_q = self.family.log_prob_at_draw(phi, key, draw)
-        log_likelihood = None if batch is None else self.target.log_likelihood(params, batch)
-        return self.target.tempered(kl_weight * self.target.log_prior(params), log_likelihood) - kl_weight * log_q
+        log_likelihood = None if batch is None else self.target.log_likelihood(self.target.absolute(relative), batch)
+        log_prior = self.target.relative_log_prior(relative)
+        return self.target.tempered(kl_weight * log_prior, log_likelihood) - kl_weight * log_q
 
     def expected_log_prior(self, phi: Phi, key: jax.Array, marginals: Marginals | None = None) -> jax.Array:
         mean, std = marginals or self.family.marginals(phi)
@@ -91,10 +93,11 @@ class Bound:
     def log_likelihood(self, phi: Phi, key: jax.Array, batch: Data, marginals: Marginals | None = None) -> jax.Array:
         """One term a datum: (batch,)."""
         if self.estimator == "weights":
-            return self.target.log_likelihood(self._cast(self.family.draw(phi, key)), batch)
+            relative = self._cast(self.family.draw(phi, key))
+            return self.target.log_likelihood(self.target.absolute(relative), batch)
         x, y = batch
         key_network, key_own = jax.random.split(key)
-        mean, std = marginals or self.family.marginals(phi)
+        mean, std = self._given_scales(marginals or self.family.marginals(phi), key)
         noise = fast_normal(key_own, (tree.length(x), tree.size(mean["likelihood"])))
         own = jax.vmap(lambda e: _moved(mean["likelihood"], std["likelihood"], e))(noise)  # one draw a datum
         if self.estimator == "moments":
@@ -102,6 +105,16 @@ class Bound:
             return self._by_cubature(own, *self._moments(mean["network"], variances, x), y)
         outputs = self._noisy(mean["network"], std["network"], x, key_network)
         return self._log_prob(own, outputs[:, None] if outputs.ndim == 1 else outputs, y)
+
+    def _given_scales(self, marginals: Marginals, key: jax.Array) -> Marginals:
+        """Of the weights, given a draw of their scales: relative to these they are independent of them."""
+        mean, std = marginals
+        if not self.target.scales:
+            return mean, std
+        noise = fast_normal(jax.random.fold_in(key, SCALES_STREAM), (tree.size(mean["prior"]),))
+        own = _moved(mean["prior"], std["prior"], noise)
+        of_mean, of_std = (self.target.scales.scaled(part["network"], own) for part in (mean, std))
+        return {**mean, "network": of_mean}, {**std, "network": of_std}
 
     def _log_prob(self, own: tree.Params, outputs: jax.Array, y: jax.Array) -> jax.Array:
         likelihood = self.target.model.likelihood
@@ -117,6 +130,8 @@ class Bound:
         return jax.vmap(lambda corner: self._log_prob(own, mean + distance * corner, y))(corners).mean(0)
 
     def _cast(self, params: tree.Params) -> tree.Params:
+        if self.target.scales:  # relative weights are no leaves of the network's yet
+            return params
         return jax.tree.map(lambda leaf, s: leaf.astype(s.dtype), params, self.target.structs)
 
 
@@ -126,20 +141,25 @@ Normals = list[tuple[ArrayLike, ArrayLike] | None]  # mean and standard deviatio
 def prior_normals(target: Target) -> Normals:
     """Mean and standard deviation of each leaf's prior, in the order of `target.structs`; None if it is not Normal."""
     prior: Any = target.model.prior
-    own = tree.paths(target.structs["likelihood"])
-    is_joint = hasattr(prior, "joint_log_prob")
-    of_own = [prior.own_normal(path) if is_joint and prior.is_factorised else None for path in own]
-    return of_own + [normal_of(prior, leaf) for leaf in target.leaves]
+    is_known = hasattr(prior, "joint_log_prob") and prior.is_factorised
+
+    def of_own(part: str) -> Normals:
+        paths = tree.paths({part: target.structs.get(part, {})})
+        return [prior.own_normal(path) if is_known else None for path in paths]
+
+    return of_own("likelihood") + [normal_of(prior, leaf) for leaf in target.leaves] + of_own("prior")
 
 
-def log_prior_where_not_normal(target: Target, params: tree.Params, normals: Normals) -> jax.Array:
+def log_prior_where_not_normal(target: Target, relative: tree.Params, normals: Normals) -> jax.Array:
     """Of the leaves for which `normals` (of `prior_normals`) has None."""
     prior: Any = target.model.prior
-    if hasattr(prior, "joint_log_prob"):
-        return jnp.zeros(()) if prior.is_factorised else target.log_prior(params)  # correlated: no sum over leaves
-    own = normals[: len(jax.tree.leaves(params["likelihood"]))]
-    total = target.model.likelihood.log_prior(params["likelihood"]) if None in own else jnp.zeros(())
-    leaves = zip(jax.tree.leaves(params["network"]), target.leaves, normals[len(own) :])
+    if hasattr(prior, "joint_log_prob"):  # correlated: no sum over leaves
+        return jnp.zeros(()) if prior.is_factorised else target.relative_log_prior(relative)
+    own = normals[: len(jax.tree.leaves(relative["likelihood"]))]
+    total = target.model.likelihood.log_prior(relative["likelihood"]) if None in own else jnp.zeros(())
+    if target.scales:
+        total += target.scales.log_prior(relative["prior"])
+    leaves = zip(jax.tree.leaves(relative["network"]), target.leaves, normals[len(own) :])
     return sum((prior.log_prob(value, leaf) for value, leaf, normal in leaves if normal is None), start=total)
 
 

@@ -1,10 +1,12 @@
-"""Families of Gaussians over the weights: how a family's own parameters `phi` (a pytree) make draws of the weights."""
+"""Families of Gaussians over the weights: how a family's own parameters `phi` (a pytree) make draws of the weights.
+
+Where the prior infers scales, "weights" here are relative to these, and the scales' logarithms are beside them.
+"""
 
 from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.scipy.linalg import solve_triangular
 
 from posteria import tree
@@ -13,6 +15,7 @@ from posteria.models.densities import LOG_2PI, softplus
 from posteria.models.densities import normal as normal_density
 from posteria.models.target import Target
 from posteria.posteriors import gaussian
+from posteria.posteriors.relative import gaussian_posterior
 from posteria.random import fast_normal
 from posteria.tree import Json
 
@@ -33,7 +36,7 @@ class DiagonalFamily:
 
     def __init__(self, target: Target) -> None:
         self.structs, self.units = target.structs, target.units
-        self.unravel = tree.unraveller(jax.tree.map(lambda s: jax.ShapeDtypeStruct(s.shape, _wide(s)), self.structs))
+        self.unravel = tree.unraveller(tree.widened(self.structs))
 
     def init(self, key: jax.Array, mean: tree.Params, std: tree.Params) -> Phi:
         """`mean` and `std` are trees of arrays of at least 32 bits."""
@@ -79,7 +82,7 @@ class DiagonalFamily:
         return tree.ravel(mean), gaussian.Diagonal(tree.ravel(std))
 
     def posterior(self, target: Target, phi: Phi, facts: Json) -> gaussian.GaussianPosterior:
-        return gaussian.GaussianPosterior(target, *self.normal(phi), facts)
+        return gaussian_posterior(target, *self.normal(phi), facts)
 
 
 class FullFamily(DiagonalFamily):
@@ -170,7 +173,3 @@ FAMILIES = {"diagonal": DiagonalFamily, "full": FullFamily}
 def family(target: Target, name: str) -> DiagonalFamily:
     """Shared between fits of equal targets; pass `target.without_data()`."""
     return FAMILIES[name](target)
-
-
-def _wide(struct: jax.ShapeDtypeStruct) -> np.dtype:
-    return jnp.promote_types(struct.dtype, jnp.float32)

@@ -92,6 +92,8 @@ class MeanField:
 
     def fit(self, key: jax.Array, target: Target, start: tree.Params, run: Run) -> GaussianPosterior:
         target.check_proper()
+        if self.family == "rank-one":
+            target.check_no_scales("a matrix of the rank-one family is a point, of which no scale can be inferred")
         bare = target.without_data()
         estimator = self.estimator or DEFAULT_ESTIMATORS[self.family]
         run.note(self.model_differs)
@@ -103,7 +105,7 @@ class MeanField:
         batch_size = min(self.batch_size or target.num_data, target.num_data)
         check_starts(target, starts, num_rows=batch_size or None)
         steps_per_epoch = variational.steps_per_epoch(target, batch_size)
-        phi = _initial(family, self.initial_std)(key_init, tree.index(starts, 0))
+        phi = _initial(family, self.initial_std)(key_init, target.relative(tree.index(starts, 0)))
         trace = run.stage("fit", share=variational.FIT_SHARE).loop(
             _ascent(
                 bare,

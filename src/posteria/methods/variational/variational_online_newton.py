@@ -25,6 +25,7 @@ from posteria.methods.variational import families
 from posteria.methods.variational.bound import Info, State
 from posteria.models.target import Target, check_starts
 from posteria.posteriors.gaussian import Diagonal, GaussianPosterior
+from posteria.posteriors.relative import gaussian_posterior
 from posteria.random import fast_normal
 from posteria.settings import Count, Positive, Several, Share, Start, check_settings
 
@@ -82,7 +83,7 @@ class VariationalOnlineNewton:
         trace = run.stage("fit", share=variational.FIT_SHARE).loop(
             kernel,
             key_fit,
-            tree.ravel_each(starts),
+            tree.ravel_each(jax.vmap(target.relative)(starts) if target.scales else starts),
             target.data,
             num_steps=num_steps,
             final_when_late=True,
@@ -93,7 +94,7 @@ class VariationalOnlineNewton:
         phi = family.init(key, family.unravel(mean), family.unravel(std))
         elbo_kernel = variational.elbo_kernel(bare, family, batch_size)
         facts = variational.estimate_elbo(elbo_kernel, key_elbo, phi, target.data, run, steps_per_epoch)
-        return GaussianPosterior(target, mean, Diagonal(std), facts)
+        return gaussian_posterior(target, mean, Diagonal(std), facts)
 
 
 def _moments(target: Target, phi: dict[str, jax.Array]) -> tuple[tree.Params, tree.Params]:
@@ -113,14 +114,16 @@ def _newton(
     num_samples: int,
 ) -> Kernel:
     prior_mean, prior_precision = _prior(target)
-    unravel = tree.unraveller(target.structs)
+    unravel = tree.unraveller(tree.widened(target.structs) if target.scales else target.structs)
     normals = variational.prior_normals(target)
 
     def log_joint(weights: jax.Array, batch: Data) -> jax.Array:
         """Tempered, without the priors that enter exactly."""
-        params = unravel(weights)
-        log_prior = variational.log_prior_where_not_normal(target, params, normals)
-        return target.tempered(log_prior, None if batch is None else target.log_likelihood(params, batch))
+        relative = unravel(weights)
+        log_prior = variational.log_prior_where_not_normal(target, relative, normals)
+        if batch is None:
+            return target.tempered(log_prior, None)
+        return target.tempered(log_prior, target.log_likelihood(target.absolute(relative), batch))
 
     def init(key: jax.Array, mean: jax.Array, data: Data) -> State:
         scale = initial_hessian * max(target.num_data, 1) / target.temperature
