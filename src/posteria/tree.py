@@ -13,6 +13,7 @@ Params = Tree  # of floating arrays
 Structure = Any  # a PyTreeDef, which has no type either
 Leaves = tuple[tuple[tuple[int, ...], str], ...]  # shape and dtype of each
 Signature = tuple[Structure, Leaves]
+Arrays = dict[str, np.ndarray]  # by name, as stores have them
 Json = dict[str, Any]  # what JSON can hold
 
 

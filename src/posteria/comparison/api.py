@@ -23,6 +23,7 @@ from posteria.data.splits import last_rows
 from posteria.errors import SettingError
 from posteria.methods import registry
 from posteria.models.model import Model
+from posteria.tree import Json
 
 MINUTES = 10.0  # for the reference
 
@@ -42,7 +43,7 @@ class Comparison:
         self.pictures = ledger.pictures
 
     @property
-    def results(self) -> dict:
+    def results(self) -> Json:
         return results.results_of(self._ledger)
 
     @property
@@ -101,7 +102,7 @@ def plan(
     data: Any,
     target: str | None = None,
     *,
-    methods: Iterable | Mapping | None = None,
+    methods: Iterable[Any] | Mapping[str, Any] | None = None,
     baselines: bool = True,
     reference: Any = REFERENCE,
     budget: float | None = None,
@@ -119,7 +120,7 @@ def plan(
 def compare(
     model: Model,
     data: tuple[Any, Any],
-    methods: Iterable | Mapping | None = None,
+    methods: Iterable[Any] | Mapping[str, Any] | None = None,
     *,
     reference: Any = REFERENCE,
     seeds: int | list[int] = SEEDS,

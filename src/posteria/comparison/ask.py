@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from posteria.data import splits
-from posteria.data.arrays import check_same_length, check_x, is_frame, num_rows, rows
+from posteria.data.arrays import Data, check_same_length, check_x, is_frame, num_rows, rows
 from posteria.data.encode import Category
 from posteria.data.foreign import extremes
 from posteria.data.preparation import Preparation
@@ -24,6 +24,7 @@ from posteria.models.target import Target
 from posteria.posteriors.store import fingerprint
 from posteria.posteriors.units import in_units
 from posteria.settings import CountFromZero, checked, up_to
+from posteria.tree import Json
 
 SEEDS = 1  # splits, unless more are asked for
 MOST_SEEDS = 10_000
@@ -42,11 +43,11 @@ class Fold:
     y_test: np.ndarray
     scale: Standardiser | None = None  # of y; None: the model sees own units
     far: dict[str, np.ndarray] = field(default_factory=dict)  # test rows out of distribution, as masks by name
-    out: dict[str, Any] = field(default_factory=dict)  # further inputs out of distribution, by name
+    out: Json = field(default_factory=dict)  # further inputs out of distribution, by name
     preparation: Preparation | None = None
     test_rows: np.ndarray | None = None  # their numbers in the file they came from, the first is 0
 
-    def predict(self, posterior: Any, x: Any) -> Any:
+    def predict(self, posterior: Any, x: Data) -> Any:
         """A posterior's (or a baseline's) prediction in the data's own units."""
         predictive = posterior.predict(x)
         return in_units(predictive, self.scale) if hasattr(posterior, "draws") else predictive
@@ -72,9 +73,9 @@ class Problem:
     model: Model
     folds: tuple[Fold, ...]
     splits: Splits
-    data: dict  # of results.json
+    data: Json  # of results.json
     curve: Curve | None = None
-    source: dict = field(default_factory=dict)  # JSON that travels with every run: how the command line reads the data
+    source: Json = field(default_factory=dict)  # JSON that travels with every run: how the command line reads the data
     options: dict[str, str] | None = None  # of `posteria fit`, for this model; None where it has no words for it
 
     @property
@@ -86,7 +87,7 @@ class Problem:
         return len(self.data["class_names"])
 
     @property
-    def setting(self) -> dict:
+    def setting(self) -> Json:
         """Of results.json: the model and the splits."""
         return {
             "network": _spelled(self.model),
@@ -219,7 +220,7 @@ def _split(
     return source, splits.of_rows(source.num_rows, split, seeds)
 
 
-def _fold(seed: int, source: Source, split: Split, given: dict[str, Any], is_prepared: bool) -> Fold:
+def _fold(seed: int, source: Source, split: Split, given: Json, is_prepared: bool) -> Fold:
     """One split; inputs out of distribution are those given, the data set's partners, or the furthest of its rows."""
     train, test = split
     if not is_prepared:
@@ -247,9 +248,9 @@ def describe(
     *,
     num_rows_all: int,
     columns: int,
-    class_names: tuple = (),
+    class_names: tuple[str, ...] = (),
     **more: Any,
-) -> dict:
+) -> Json:
     """The `data` part of results.json."""
     return {
         "name": name,
@@ -266,7 +267,7 @@ def describe(
     } | more
 
 
-def _facts(source: Source, folds: tuple[Fold, ...]) -> dict:
+def _facts(source: Source, folds: tuple[Fold, ...]) -> Json:
     """The `data` part of results.json."""
     preparation = folds[0].preparation
     encoder = None if preparation is None else preparation.encoder
@@ -283,7 +284,7 @@ def _facts(source: Source, folds: tuple[Fold, ...]) -> dict:
     )
 
 
-def num_features(x: Any) -> int:
+def num_features(x: Data) -> int:
     return sum(int(np.prod(leaf.shape[1:])) for leaf in jax.tree.leaves(x))
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from posteria.disk import disk_error, refusing
 from posteria.errors import StoreError
+from posteria.tree import Json
 
 METADATA = "zarr.json"
 CHUNK_BYTES = 4 * 2**20
@@ -22,7 +23,7 @@ class ArrayFile:
     def __init__(self, path: Path, shape: tuple[int, ...] | None = None, dtype: Any = None, axis: int | None = None):
         """Open what is there; with a `shape`, begin anew. `axis` is the one along which stretches are written."""
         self._path = path
-        spec: dict = {"driver": "zarr3", "kvstore": {"driver": "file", "path": str(path)}}
+        spec: Json = {"driver": "zarr3", "kvstore": {"driver": "file", "path": str(path)}}
         spec["store_data_equal_to_fill_value"] = True  # every chunk is there, so that one that is not is missed
         if shape is None:
             self._array = self._do(lambda: _open(spec, open=True), "cannot be opened")
@@ -70,7 +71,7 @@ class ArrayFile:
             raise StoreError(f"{self._path} {what} ({_first_line(error)})", "a zarr array", "fit again") from error
 
 
-def _open(spec: dict, **how: Any) -> Any:
+def _open(spec: Json, **how: Any) -> Any:
     import tensorstore as ts
 
     return ts.open(spec, **how).result()

@@ -7,7 +7,9 @@ from typing import Any, ClassVar
 import jax
 import numpy as np
 
+from posteria import tree
 from posteria.data import arrays
+from posteria.data.arrays import Data
 from posteria.errors import DataError, SettingError
 from posteria.models.model import Model
 from posteria.models.target import Target
@@ -15,6 +17,7 @@ from posteria.networks import as_batch_of_one
 from posteria.posteriors.predictive import Predictive
 from posteria.posteriors.verbs import verb
 from posteria.random import as_key
+from posteria.tree import Arrays, Json
 
 PREDICT_KEY = 0  # predictions of sampled posteriors are the same every time
 PREDICT_DRAWS = 100  # of posteriors that hold no fixed set of draws
@@ -31,10 +34,10 @@ class Posterior(ABC):
         if "kind" in vars(cls):
             Posterior.kinds[cls.kind] = cls
 
-    def __init__(self, target: Target, facts: dict | None = None) -> None:
+    def __init__(self, target: Target, facts: Json | None = None) -> None:
         self.target = target.without_data()
         self.facts = facts or {}  # method, settings, seconds, gradients, notes: what `fit` recorded
-        self.attached: dict = {}  # JSON of the user's that travels with it: how a table was prepared
+        self.attached: Json = {}  # JSON of the user's that travels with it: how a table was prepared
 
     @property
     def model(self) -> Model:
@@ -46,23 +49,23 @@ class Posterior(ABC):
         return self.facts.get("predict_draws", PREDICT_DRAWS)
 
     @abstractmethod
-    def draws(self, key: jax.Array, x: Any, num_draws: int) -> tuple[jax.Array, Any]:
+    def draws(self, key: jax.Array, x: Data, num_draws: int) -> tuple[jax.Array, tree.Params]:
         """Outputs (draw, batch, output), and the likelihood's own parameters with a leading draw axis."""
 
     @abstractmethod
-    def state(self) -> tuple[dict, dict[str, np.ndarray]]:
+    def state(self) -> tuple[Json, Arrays]:
         """Settings (JSON) and arrays from which `from_state(target, settings, arrays)` makes the posterior again."""
 
     @classmethod
     @abstractmethod
-    def from_state(cls, target: Target, settings: dict, arrays: dict, facts: dict) -> "Posterior":
+    def from_state(cls, target: Target, settings: Json, arrays: Arrays, facts: Json) -> "Posterior":
         """The posterior that `state` described."""
 
-    def functions(self, key: int | jax.Array, x: Any, num_draws: int) -> jax.Array:
+    def functions(self, key: int | jax.Array, x: Data, num_draws: int) -> jax.Array:
         """Network outputs under draws from the posterior: (draw, batch, output)."""
         return self.draws(as_key(key), self.check_x(x), check_num_draws(num_draws))[0]
 
-    def predict(self, x: Any, num_draws: int | None = None) -> Predictive:
+    def predict(self, x: Data, num_draws: int | None = None) -> Predictive:
         """The Bayesian model average at x. All stored draws are used, or `num_draws` (spread over chains)."""
         x = self.check_x(x)
         num_draws = self.num_draws if num_draws is None else check_num_draws(num_draws)
@@ -74,11 +77,11 @@ class Posterior(ABC):
         """Write to a folder from which `po.load` reads; `if_exists="replace"` replaces another posterior there."""
         verb("save")(self, Path(path), if_exists)
 
-    def calibrate(self, x: Any, y: Any) -> "Calibrated":
+    def calibrate(self, x: Data, y: Any) -> "Calibrated":
         """Intervals (or sets of classes) that hold what they promise, from rows that were not fitted to."""
         return verb("calibrate")(self, x, y)
 
-    def thin(self, num_draws: int, x: Any = None) -> "Posterior":
+    def thin(self, num_draws: int, x: Data = None) -> "Posterior":
         """Fewer draws, chosen to keep the prediction at x (evenly, where no x is given)."""
         return verb("thin")(self, num_draws, x)
 
@@ -90,7 +93,7 @@ class Posterior(ABC):
         """Write a folder that predicts with JAX alone; returns its size in bytes."""
         return verb("export")(self, path, num_draws, if_exists)
 
-    def check_x(self, x: Any) -> Any:
+    def check_x(self, x: Data) -> Any:
         """x as arrays, refused where its features are not those of the fit."""
         if arrays.is_frame(x) and self.target.columns is not None:
             if missing := [name for name in self.target.columns if name not in x.columns]:

@@ -11,18 +11,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posteria import metrics
+from posteria import metrics, tree
+from posteria.data.arrays import Data
 from posteria.errors import DataError, SettingError
 from posteria.models.target import Target
 from posteria.posteriors.base import Calibrated, Posterior
 from posteria.posteriors.predictive import Predictive
 from posteria.random import as_key
+from posteria.tree import Arrays, Json
 
 LEVELS = (0.5, 0.8, 0.9, 0.95)  # at which coverage before and after is told
 MIDDLE = (0.16, 0.5, 0.84)  # quantiles that give each prediction its centre and its two half-widths
 LEAST_WIDTH = 1e-3  # of a half-width, in stds: counts may have none
 MAX_LOG_TEMPERATURE = 4.0
 ROUNDING = 1e-6  # of a level: 0.9 is not quite 0.9 in float32, and the rank of a score must not depend on it
+Coverage = dict[float, dict[str, float]]  # by level: the share "before" and "after", on rows not calibrated on
 
 
 class CalibratedPosterior(Calibrated):
@@ -31,34 +34,34 @@ class CalibratedPosterior(Calibrated):
     kind = "calibrated"
 
     def __init__(
-        self, inner: Posterior, scores: np.ndarray, temperature: float = 1.0, coverage: dict | None = None
+        self, inner: Posterior, scores: np.ndarray, temperature: float = 1.0, coverage: Coverage | None = None
     ) -> None:
         super().__init__(inner.target, inner.facts)
         self.inner = inner
         self.attached = inner.attached
         self.scores = np.sort(scores, axis=0)  # (calibration row, target), or (calibration row,) for classes
         self.temperature = temperature
-        self.coverage = coverage or {}  # {level: {"before": share, "after": share}}, on rows not calibrated on
+        self.coverage = coverage or {}
 
     @property
     def num_draws(self) -> int:
         return self.inner.num_draws
 
-    def draws(self, key: jax.Array, x: Any, num_draws: int) -> tuple[jax.Array, Any]:
+    def draws(self, key: jax.Array, x: Data, num_draws: int) -> tuple[jax.Array, tree.Params]:
         return self.inner.draws(key, x, num_draws)
 
-    def predict(self, x: Any, num_draws: int | None = None) -> Any:
+    def predict(self, x: Data, num_draws: int | None = None) -> Any:
         kind = CalibratedClasses if hasattr(self.model.likelihood, "probs") else CalibratedNumbers
         return kind(self.inner.predict(x, num_draws), self.scores, self.temperature)
 
-    def state(self) -> tuple[dict, dict[str, np.ndarray]]:
+    def state(self) -> tuple[Json, Arrays]:
         settings, arrays = self.inner.state()
         coverage = [[level, both] for level, both in self.coverage.items()]
         own = {"inner": self.inner.kind, "settings": settings, "temperature": self.temperature, "coverage": coverage}
         return own, {f"inner.{name}": array for name, array in arrays.items()} | {"scores": self.scores}
 
     @classmethod
-    def from_state(cls, target: Target, settings: dict, arrays: dict, facts: dict) -> "CalibratedPosterior":
+    def from_state(cls, target: Target, settings: Json, arrays: Arrays, facts: Json) -> "CalibratedPosterior":
         from posteria.posteriors.saving import restore
 
         own = {name.removeprefix("inner."): array for name, array in arrays.items() if name != "scores"}
@@ -120,7 +123,7 @@ class CalibratedClasses:
         return 1.0 - self.probs <= threshold(self._scores, level)
 
 
-def calibrate(posterior: Posterior, x: Any, y: Any) -> CalibratedPosterior:
+def calibrate(posterior: Posterior, x: Data, y: Any) -> CalibratedPosterior:
     """Calibrate on rows that the posterior was not fitted to."""
     if isinstance(posterior, CalibratedPosterior):
         posterior = posterior.inner
@@ -187,7 +190,7 @@ def _of_labels(probs: np.ndarray, labels: np.ndarray) -> np.ndarray:
     return probs[np.arange(len(labels)), labels.astype(int).reshape(-1)]
 
 
-def _coverage_of_intervals(predictive: Predictive, scores: np.ndarray, y: np.ndarray) -> dict:
+def _coverage_of_intervals(predictive: Predictive, scores: np.ndarray, y: np.ndarray) -> Coverage:
     """Before: of the posterior's own intervals. After: each half of the rows by the other half's scores."""
     told = {}
     for level in _levels_for(len(y) // 2):
@@ -197,7 +200,7 @@ def _coverage_of_intervals(predictive: Predictive, scores: np.ndarray, y: np.nda
     return told
 
 
-def _coverage_of_sets(probs: np.ndarray, scores: np.ndarray, labels: np.ndarray) -> dict:
+def _coverage_of_sets(probs: np.ndarray, scores: np.ndarray, labels: np.ndarray) -> Coverage:
     """Before: of the sets that hold `level` of the plain probability, the most probable classes first."""
     order = np.argsort(-probs, axis=1)
     mass_before = np.cumsum(np.take_along_axis(probs, order, 1), 1) - np.take_along_axis(probs, order, 1)

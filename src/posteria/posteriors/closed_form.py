@@ -8,6 +8,7 @@ from numpy.typing import ArrayLike
 
 from posteria import tree
 from posteria.compiled import kept
+from posteria.data.arrays import Data
 from posteria.errors import SettingError
 from posteria.models.target import Target
 from posteria.posteriors.base import check_num_draws
@@ -15,6 +16,7 @@ from posteria.posteriors.gaussian import Full, GaussianPosterior, Spread
 from posteria.posteriors.linearised import covariance_root, spread_points
 from posteria.posteriors.predictive import Predictive
 from posteria.trace import moments
+from posteria.tree import Arrays, Json
 
 
 class MomentPosterior(GaussianPosterior):
@@ -32,7 +34,7 @@ class MomentPosterior(GaussianPosterior):
         mean: ArrayLike,
         spread: Spread,
         log_evidence: float | None = None,
-        facts: dict | None = None,
+        facts: Json | None = None,
     ) -> None:
         super().__init__(target, mean, spread, facts)
         self._log_evidence = log_evidence
@@ -51,11 +53,11 @@ class MomentPosterior(GaussianPosterior):
             )
         return self._log_evidence
 
-    def function_moments(self, x: Any) -> tuple[jax.Array, jax.Array]:
+    def function_moments(self, x: Data) -> tuple[jax.Array, jax.Array]:
         """Mean (n, output) and covariance (n, output, output) of the outputs."""
         return self._moments(self.check_x(x))
 
-    def predict(self, x: Any, num_draws: int | None = None) -> Predictive:
+    def predict(self, x: Data, num_draws: int | None = None) -> Predictive:
         """The Bayesian model average at x."""
         x = self.check_x(x)
         num_draws = self.num_draws if num_draws is None else check_num_draws(num_draws)
@@ -65,22 +67,22 @@ class MomentPosterior(GaussianPosterior):
         points = jnp.asarray(spread_points(num_draws, num_own + num_outputs), self.mean.dtype)
         own = self.mean[:num_own] + jnp.sqrt(self.spread.variances[:num_own]) * points[:, :num_own]
 
-        def forward(x: Any) -> tuple[jax.Array, Any]:
+        def forward(x: Data) -> tuple[jax.Array, tree.Params]:
             mean, covariance = self._moments(x)
             outputs = mean + jnp.einsum("noj,dj->dno", covariance_root(covariance), points[:, num_own:])
             return outputs, tree.unraveller(structs)(own) if num_own else structs
 
         return Predictive(self.model.likelihood, forward, x, num_draws, num_outputs)
 
-    def _moments(self, x: Any) -> tuple[jax.Array, jax.Array]:
+    def _moments(self, x: Data) -> tuple[jax.Array, jax.Array]:
         return _function_moments(self.target, isinstance(self.spread, Full))(self.mean, self.spread, x)
 
-    def state(self) -> tuple[dict, dict]:
+    def state(self) -> tuple[Json, Arrays]:
         settings, arrays = super().state()
         return settings | {"log_evidence": self._log_evidence}, arrays
 
     @classmethod
-    def from_state(cls, target: Target, settings: dict, arrays: dict, facts: dict) -> "MomentPosterior":
+    def from_state(cls, target: Target, settings: Json, arrays: Arrays, facts: Json) -> "MomentPosterior":
         plain = GaussianPosterior.from_state(target, settings, arrays, facts)
         return cls(target, plain.mean, plain.spread, settings["log_evidence"], facts)
 
@@ -89,12 +91,12 @@ class MomentPosterior(GaussianPosterior):
 def _function_moments(target: Target, is_linear: bool) -> Any:
     unravel = tree.unraveller(target.structs)
 
-    def by_walk(mean: jax.Array, spread: Spread, x: Any) -> tuple:
+    def by_walk(mean: jax.Array, spread: Spread, x: Data) -> tuple[jax.Array, tree.Params]:
         params, variances = (unravel(flat)["network"] for flat in (mean, spread.variances))
         outputs, variance = moments.moments(target.model.network.apply)(params, variances, x)
         return outputs, variance[..., None] * jnp.eye(variance.shape[-1])
 
-    def by_jacobian(mean: jax.Array, spread: Any, x: Any) -> tuple:
+    def by_jacobian(mean: jax.Array, spread: Any, x: Data) -> tuple[jax.Array, tree.Params]:
         def outputs(flat: jax.Array) -> jax.Array:
             return target.model.outputs(unravel(flat)["network"], x)
 

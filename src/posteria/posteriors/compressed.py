@@ -8,9 +8,12 @@ import numpy as np
 
 from posteria import tree
 from posteria.compiled import kept
+from posteria.data.arrays import Data
 from posteria.models.target import Target
 from posteria.posteriors.pruned import PrunedPosterior, draw_values, slices_of, weights
 from posteria.trace import linear
+
+Places = dict[str, tuple[Any, Any]]  # of a leaf: numbers of its weights, and where they stand in it
 
 
 class CompressedPosterior(PrunedPosterior):
@@ -31,11 +34,11 @@ class CompressedPosterior(PrunedPosterior):
         matrices = {leaf.path for leaf in weights(self.target) if len(leaf.shape) == 2}
         return {path: sparse.csr_array(leaf) if path in matrices else leaf for path, leaf in leaves.items()}
 
-    def draws(self, key: jax.Array, x: Any, num_draws: int) -> tuple[jax.Array, Any]:
+    def draws(self, key: jax.Array, x: Data, num_draws: int) -> tuple[jax.Array, tree.Params]:
         keys = jax.random.split(key, num_draws)
         return _forward(self.target)(self._places(), self.mean, self.std, keys, x)
 
-    def _places(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    def _places(self) -> Places:
         """For each leaf: which of `kept` are its weights, and where in the leaf they are."""
         places = {}
         for path, part in slices_of(self.target).items():
@@ -59,7 +62,7 @@ def _forward(target: Target) -> Any:
     summed = _matrices(target)
     own_size, unravel_own = tree.size(structs["likelihood"]), tree.unraveller(structs["likelihood"])
 
-    def one(places: dict, values: jax.Array, x: Any) -> tuple:
+    def one(places: Places, values: jax.Array, x: Data) -> tuple[jax.Array, tree.Params]:
         def filled(leaf: Any) -> jax.Array:
             numbers, where = places[leaf.path]
             if leaf.path in summed:
@@ -67,7 +70,7 @@ def _forward(target: Target) -> Any:
             flat = jnp.zeros(int(np.prod(leaf.shape)), values.dtype).at[where].set(values[numbers])
             return flat.reshape(leaf.shape).astype(leaf.dtype)
 
-        def rule(operation: linear.Operation, extra: None) -> tuple:
+        def rule(operation: linear.Operation, extra: None) -> tuple[jax.Array, None]:
             if operation.path not in summed:
                 return operation.op(operation.x, operation.weight), None
             numbers, where = places[operation.path]
@@ -78,7 +81,9 @@ def _forward(target: Target) -> Any:
         outputs = outputs[:, None] if outputs.ndim == 1 else outputs
         return outputs, unravel_own(values[:own_size])  # the likelihood's own come first, and all are kept
 
-    def forward(places: dict, mean: jax.Array, std: jax.Array, keys: jax.Array, x: Any) -> tuple:
+    def forward(
+        places: Places, mean: jax.Array, std: jax.Array, keys: jax.Array, x: Data
+    ) -> tuple[jax.Array, tree.Params]:
         return jax.lax.map(lambda key: one(places, draw_values(mean, std, key), x), keys)
 
     return jax.jit(forward)

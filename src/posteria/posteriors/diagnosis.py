@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from posteria import diagnostics
+from posteria.tree import Arrays
 
 RHAT_LIMIT = 1.05
 RHAT_SHARE = 0.95  # of the values that must be below the limit
@@ -89,11 +90,11 @@ class Diagnosis:
         return "\n".join(lines)
 
 
-def _of(reduce: Callable, values: np.ndarray) -> float:
+def _of(reduce: Callable[[np.ndarray], float], values: np.ndarray) -> float:
     return float("nan") if np.isnan(values).all() else float(reduce(values))
 
 
-def diagnose(values: np.ndarray, info: dict[str, np.ndarray], space: str, notes: Sequence[str] = ()) -> Diagnosis:
+def diagnose(values: np.ndarray, info: Arrays, space: str, notes: Sequence[str] = ()) -> Diagnosis:
     """Judge chains of values (chain, draw, ...)."""
     flat = values.reshape(*values.shape[:2], -1)
     return Diagnosis(

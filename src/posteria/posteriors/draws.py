@@ -8,20 +8,22 @@ from numpy.typing import ArrayLike
 
 from posteria import tree
 from posteria.compiled import kept
+from posteria.data.arrays import Data
 from posteria.models.target import Target
 from posteria.posteriors.base import Posterior, check_num_draws
 from posteria.posteriors.diagnosis import Diagnosis, diagnose
 from posteria.random import as_key
+from posteria.tree import Arrays, Json
 
 
 class Draws:
     """Chains over a pytree: `flat` is (chain, draw, size), `info` has (chain, draw) arrays by name."""
 
-    def __init__(self, structs: tree.Params, flat: ArrayLike, info: dict[str, np.ndarray]) -> None:
+    def __init__(self, structs: tree.Params, flat: ArrayLike, info: Arrays) -> None:
         self.structs = structs
         self.flat = np.asarray(flat)
         self.info = info
-        self.facts: dict = {}
+        self.facts: Json = {}
 
     @property
     def params(self) -> tree.Params:
@@ -61,7 +63,7 @@ class DrawsPosterior(Posterior):
 
     kind = "draws"
 
-    def __init__(self, target: Target, stored: Draws, facts: dict | None = None) -> None:
+    def __init__(self, target: Target, stored: Draws, facts: Json | None = None) -> None:
         super().__init__(target, facts)
         self.stored = stored
 
@@ -70,7 +72,7 @@ class DrawsPosterior(Posterior):
         return self.stored.num_draws
 
     @property
-    def info(self) -> dict[str, np.ndarray]:
+    def info(self) -> Arrays:
         """What the sampler said of each draw: (chain, draw) arrays by name."""
         return self.stored.info
 
@@ -79,7 +81,7 @@ class DrawsPosterior(Posterior):
         """All stored weights, in the network's own tree, with leaves (chain, draw, ...)."""
         return self.stored.params["network"]
 
-    def draws(self, key: jax.Array, x: Any, num_draws: int) -> tuple[jax.Array, Any]:
+    def draws(self, key: jax.Array, x: Data, num_draws: int) -> tuple[jax.Array, tree.Params]:
         is_all = num_draws is None or num_draws == self.num_draws
         flat = self._all_rows() if is_all else self.stored.pick(key, num_draws)
         return forward(self.target)(flat, x)
@@ -92,7 +94,7 @@ class DrawsPosterior(Posterior):
         """Draws of the network's and the likelihood's parameters, with a leading draw axis."""
         return tree.unraveller(self.target.structs)(self.stored.pick(key, num_draws))
 
-    def diagnose(self, x: Any = None) -> Diagnosis:
+    def diagnose(self, x: Data = None) -> Diagnosis:
         """Convergence of the functions at x (of the weights, where no x is given), with a verdict in plain words."""
         notes = self.facts.get("notes", [])
         if x is None:
@@ -106,11 +108,11 @@ class DrawsPosterior(Posterior):
         """As an ArviZ DataTree: groups posterior and sample_stats."""
         return self.stored.to_arviz()
 
-    def state(self) -> tuple[dict, dict[str, np.ndarray]]:
+    def state(self) -> tuple[Json, Arrays]:
         return {"info": list(self.info)}, {"draws": self.stored.flat} | {f"info.{k}": v for k, v in self.info.items()}
 
     @classmethod
-    def from_state(cls, target: Target, settings: dict, arrays: dict, facts: dict) -> "DrawsPosterior":
+    def from_state(cls, target: Target, settings: Json, arrays: Arrays, facts: Json) -> "DrawsPosterior":
         info = {name: arrays[f"info.{name}"] for name in settings["info"]}
         return cls(target, Draws(target.structs, arrays["draws"], info), facts)
 
@@ -123,7 +125,7 @@ def forward(target: Target) -> Any:
     """(flat weights (draw, size), x) -> (outputs (draw, batch, output), own parameters with a leading draw axis)."""
     unravel = tree.unraveller(target.structs)
 
-    def one(flat: jax.Array, x: Any) -> tuple:
+    def one(flat: jax.Array, x: Data) -> tuple[jax.Array, tree.Params]:
         params = unravel(flat)
         return target.model.outputs(params["network"], x), params["likelihood"]
 

@@ -19,12 +19,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posteria import disk
+from posteria import disk, tree
 from posteria.data import cells
 from posteria.errors import SettingError, StoreError
 from posteria.posteriors import predictive, store
 from posteria.posteriors.base import Posterior, check_num_draws
 from posteria.posteriors.calibrated import LEAST_WIDTH, MIDDLE, ROUNDING, CalibratedPosterior
+from posteria.tree import Json
 
 PLATFORMS = ("cpu", "cuda", "tpu")
 FIXED_BATCH = 64
@@ -104,7 +105,7 @@ def _flatbuffers() -> dict[str, bytes]:
     return {f"flatbuffers/{path.name}": path.read_bytes() for path in sorted(home.glob("*.py"))}
 
 
-def _about(posterior: Posterior, blank: Any, num_draws: int, batch: int | None) -> dict:
+def _about(posterior: Posterior, blank: Any, num_draws: int, batch: int | None) -> Json:
     preparation = posterior.attached.get("preparation") or {}
     encoder = preparation.get("encoder")
     return {
@@ -128,7 +129,7 @@ def _prediction(posterior: Any, num_draws: int) -> Any:
     likelihood: Any = posterior.model.likelihood
     forward = (posterior.inner if is_calibrated else posterior).predict(posterior.target.blank_input, num_draws).forward
 
-    def of_classes(own: Any, outputs: jax.Array, level: jax.Array) -> dict:
+    def of_classes(own: tree.Params, outputs: jax.Array, level: jax.Array) -> Json:
         probs, expected_entropy = predictive.entropies_of(likelihood, own, outputs, None)
         plain_entropy = predictive.entropy_of(probs)
         result = {"mutual_information": jnp.maximum(plain_entropy - expected_entropy, 0.0)}
@@ -137,7 +138,7 @@ def _prediction(posterior: Any, num_draws: int) -> Any:
             result["sets"] = 1.0 - probs <= _threshold(posterior.scores, level)
         return result | {"probs": probs, "entropy": predictive.entropy_of(probs)}
 
-    def of_numbers(own: Any, outputs: jax.Array, level: jax.Array) -> dict:
+    def of_numbers(own: tree.Params, outputs: jax.Array, level: jax.Array) -> Json:
         mean, aleatoric, epistemic = predictive.moments_of(likelihood, own, outputs, None)
         std = jnp.sqrt(aleatoric + epistemic)
         if is_calibrated:
@@ -151,7 +152,7 @@ def _prediction(posterior: Any, num_draws: int) -> Any:
             lower, upper = jnp.moveaxis(predictive.quantiles_of(likelihood, own, outputs, None, levels), 1, 0)
         return {"mean": mean, "std": std, "lower": lower, "upper": upper, "epistemic_std": jnp.sqrt(epistemic)}
 
-    def run(x: jax.Array, level: jax.Array) -> dict:
+    def run(x: jax.Array, level: jax.Array) -> Json:
         outputs, own = forward(x)
         return (of_classes if hasattr(likelihood, "probs") else of_numbers)(own, outputs, level)
 

@@ -11,9 +11,11 @@ from numpy.typing import ArrayLike
 
 from posteria import tree
 from posteria.compiled import kept
+from posteria.data.arrays import Data
 from posteria.models.target import Target
 from posteria.posteriors.base import Posterior, check_num_draws
 from posteria.random import as_key
+from posteria.tree import Arrays, Json
 
 
 class Spread:
@@ -43,11 +45,11 @@ class Spread:
         """Draws with mean zero: (num, size)."""
         return jax.lax.map(self.noise, jax.random.split(key, num))
 
-    def arrays(self) -> dict[str, np.ndarray]:
+    def arrays(self) -> Arrays:
         return {field.name: np.asarray(getattr(self, field.name)) for field in fields(self)}  # type: ignore[arg-type]
 
     @classmethod
-    def from_arrays(cls, arrays: dict) -> "Spread":
+    def from_arrays(cls, arrays: Arrays) -> "Spread":
         return cls(**arrays)
 
 
@@ -123,7 +125,7 @@ class GaussianPosterior(Posterior):
 
     kind = "gaussian"
 
-    def __init__(self, target: Target, mean: ArrayLike, spread: Spread, facts: dict | None = None) -> None:
+    def __init__(self, target: Target, mean: ArrayLike, spread: Spread, facts: Json | None = None) -> None:
         super().__init__(target, facts)
         self.mean = jnp.asarray(mean)
         self.spread = spread
@@ -133,7 +135,7 @@ class GaussianPosterior(Posterior):
         """The mean, in the network's own tree."""
         return tree.unraveller(self.target.structs)(self.mean)["network"]
 
-    def draws(self, key: jax.Array, x: Any, num_draws: int) -> tuple[jax.Array, Any]:
+    def draws(self, key: jax.Array, x: Data, num_draws: int) -> tuple[jax.Array, tree.Params]:
         return _forward(self.target)(self.mean, self.spread, jax.random.split(key, num_draws), x)
 
     def sample(self, key: int | jax.Array, num_draws: int) -> tree.Params:
@@ -144,12 +146,12 @@ class GaussianPosterior(Posterior):
         """Draws of the network's and the likelihood's parameters, with a leading draw axis."""
         return tree.unraveller(self.target.structs)(self.mean + self.spread.sample(key, num_draws))
 
-    def state(self) -> tuple[dict, dict[str, np.ndarray]]:
+    def state(self) -> tuple[Json, Arrays]:
         arrays = {f"spread.{name}": array for name, array in self.spread.arrays().items()}
         return {"spread": self.spread.kind}, {"mean": np.asarray(self.mean)} | arrays
 
     @classmethod
-    def from_state(cls, target: Target, settings: dict, arrays: dict, facts: dict) -> "GaussianPosterior":
+    def from_state(cls, target: Target, settings: Json, arrays: Arrays, facts: Json) -> "GaussianPosterior":
         own = {name.removeprefix("spread."): array for name, array in arrays.items() if name != "mean"}
         return cls(target, arrays["mean"], Spread.kinds[settings["spread"]].from_arrays(own), facts)
 
@@ -159,7 +161,7 @@ def _forward(target: Target) -> Any:
     """Draw by draw, so that all draws' weights are never held at once."""
     unravel = tree.unraveller(target.structs)
 
-    def one(mean: jax.Array, spread: Spread, key: jax.Array, x: Any) -> tuple:
+    def one(mean: jax.Array, spread: Spread, key: jax.Array, x: Data) -> tuple[jax.Array, tree.Params]:
         params = unravel(mean + spread.noise(key))
         return target.model.outputs(params["network"], x), params["likelihood"]
 

@@ -17,12 +17,13 @@ from posteria import tree
 from posteria.compiled import kept
 from posteria.curvature.jacobian import factored
 from posteria.curvature.precision import Precision
-from posteria.data.arrays import num_rows, rows
+from posteria.data.arrays import Data, num_rows, rows
 from posteria.errors import SettingError
 from posteria.models.target import Target
 from posteria.posteriors.base import PREDICT_KEY, check_num_draws
 from posteria.posteriors.gaussian import GaussianPosterior, Spread
 from posteria.posteriors.predictive import Predictive
+from posteria.tree import Arrays, Json
 
 MOST_OUTPUTS = 100  # whose covariance is taken apart at each input; beyond, whole functions are drawn
 BLOCK_ELEMENTS = 2**23  # of the Jacobian's factors held at once, or of the Jacobian where it is formed
@@ -77,12 +78,12 @@ class LaplacePosterior(GaussianPosterior):
         target: Target,
         mean: Any,
         precision: Precision,
-        own: Any,
+        own: tree.Params,
         *,
         paths: tuple[str, ...],
         predictive: str = "linearised",
         log_joint: float = math.nan,
-        facts: dict | None = None,
+        facts: Json | None = None,
     ) -> None:
         self.paths = tuple(paths)
         self.network = factored(target.without_data(), self.paths)
@@ -115,11 +116,11 @@ class LaplacePosterior(GaussianPosterior):
         log_det = self.precision.log_det() - 2 * np.log(own_std).sum()
         return float(self.log_joint + 0.5 * (self.network.size + len(own_std)) * math.log(2 * math.pi) - 0.5 * log_det)
 
-    def function_moments(self, x: Any) -> tuple[np.ndarray, np.ndarray]:
+    def function_moments(self, x: Data) -> tuple[np.ndarray, np.ndarray]:
         """Mean (n, output) and covariance (n, output, output) of the linearised network's outputs."""
         return self._moments(self.check_x(x))
 
-    def draws(self, key: jax.Array, x: Any, num_draws: int) -> tuple[jax.Array, Any]:
+    def draws(self, key: jax.Array, x: Data, num_draws: int) -> tuple[jax.Array, tree.Params]:
         """Whole functions: the linearised network, or the network itself, at draws of the weights."""
         if self.predictive == "sampled":
             return super().draws(key, x, num_draws)
@@ -128,7 +129,7 @@ class LaplacePosterior(GaussianPosterior):
         keys = jax.random.split(key, num_draws)
         return _linearised(self.target)(self.mean, self.spread, keys, x)
 
-    def predict(self, x: Any, num_draws: int | None = None) -> Predictive:
+    def predict(self, x: Data, num_draws: int | None = None) -> Predictive:
         """The Bayesian model average at x; from the closed-form moments where outputs are Gaussian, and not many."""
         x = self.check_x(x)
         num_outputs = (
@@ -140,12 +141,12 @@ class LaplacePosterior(GaussianPosterior):
         spread = self.spread
         points = jnp.asarray(spread_points(num_draws, num_outputs + len(spread.own)), self.mean.dtype)
 
-        def forward(x: Any) -> tuple:
+        def forward(x: Data) -> tuple[jax.Array, tree.Params]:
             return _from_points(self.target)(self.mean, spread, points, *self._moments(x))
 
         return Predictive(self.model.likelihood, forward, x, num_draws, num_outputs)
 
-    def _moments(self, x: Any, with_covariance: bool = True) -> tuple[Any, Any]:
+    def _moments(self, x: Data, with_covariance: bool = True) -> tuple[Any, Any]:
         """Mean, and the covariance of the outputs or their variances alone (n, output)."""
         compiled = _compiled_moments(self.target, self.paths, with_covariance)
         if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(x)):  # being exported: no blocks of it
@@ -167,12 +168,12 @@ class LaplacePosterior(GaussianPosterior):
         mean, covariance = (np.concatenate(part) for part in zip(*parts))
         return mean, covariance
 
-    def _shrunk(self, x: Any) -> tuple[jax.Array, Any]:
+    def _shrunk(self, x: Data) -> tuple[jax.Array, tree.Params]:
         mean, variances = self._moments(x, with_covariance=False)
         own = _own_params(self.target, self.mean[None, : len(self.spread.own)])
         return (mean / jnp.sqrt(1 + math.pi / 8 * variances))[None], own
 
-    def state(self) -> tuple[dict, dict[str, np.ndarray]]:
+    def state(self) -> tuple[Json, Arrays]:
         settings = {
             "structure": self.precision.structure,
             "paths": list(self.paths),
@@ -183,7 +184,7 @@ class LaplacePosterior(GaussianPosterior):
         return settings, {"mean": np.asarray(self.mean), "own": np.asarray(self.spread.own)} | arrays
 
     @classmethod
-    def from_state(cls, target: Target, settings: dict, arrays: dict, facts: dict) -> "LaplacePosterior":
+    def from_state(cls, target: Target, settings: Json, arrays: Arrays, facts: Json) -> "LaplacePosterior":
         from posteria.curvature import measure  # noqa: F401  (so that every structure is known)
 
         own = {
@@ -231,7 +232,7 @@ def _compiled_moments(target: Target, paths: tuple[str, ...], with_covariance: b
     network, unravel = factored(target, paths), tree.unraveller(target.structs)
 
     @jax.jit
-    def moments(mean: jax.Array, spread: LaplaceSpread, x: Any) -> tuple[jax.Array, jax.Array]:
+    def moments(mean: jax.Array, spread: LaplaceSpread, x: Data) -> tuple[jax.Array, jax.Array]:
         params = unravel(mean)["network"]
         outputs = target.model.outputs(params, x)
         unit = jnp.eye(outputs.shape[-1], dtype=outputs.dtype)
@@ -246,7 +247,9 @@ def _compiled_moments(target: Target, paths: tuple[str, ...], with_covariance: b
 @kept
 def _from_points(target: Target) -> Any:
     @jax.jit
-    def outputs(mean: jax.Array, spread: LaplaceSpread, points: jax.Array, centre: Any, covariance: Any) -> tuple:
+    def outputs(
+        mean: jax.Array, spread: LaplaceSpread, points: jax.Array, centre: jax.Array, covariance: jax.Array
+    ) -> tuple[jax.Array, tree.Params]:
         root, k = covariance_root(covariance), len(spread.own)
         own = mean[:k] + jnp.sqrt(spread.temperature) * points[:, :k] @ spread.own.T
         return centre + jnp.einsum("noj,dj->dno", root, points[:, k:]), _own_params(target, own)
@@ -254,7 +257,7 @@ def _from_points(target: Target) -> Any:
     return outputs
 
 
-def _own_params(target: Target, flat: jax.Array) -> Any:
+def _own_params(target: Target, flat: jax.Array) -> tree.Params:
     """The likelihood's parameters from (draw, k) numbers."""
     structs = target.structs["likelihood"]
     return tree.unraveller(structs)(flat) if flat.shape[-1] else structs
@@ -264,7 +267,7 @@ def _own_params(target: Target, flat: jax.Array) -> Any:
 def _linearised(target: Target) -> Any:
     unravel = tree.unraveller(target.structs)
 
-    def one(mean: jax.Array, spread: LaplaceSpread, key: jax.Array, x: Any) -> tuple:
+    def one(mean: jax.Array, spread: LaplaceSpread, key: jax.Array, x: Data) -> tuple[jax.Array, tree.Params]:
         noise = spread.noise(key)
         outputs, change = jax.jvp(
             lambda flat: target.model.outputs(unravel(flat)["network"], x), (mean,), (noise.astype(mean.dtype),)

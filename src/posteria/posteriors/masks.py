@@ -10,10 +10,12 @@ from numpy.typing import ArrayLike
 
 from posteria import tree
 from posteria.compiled import kept
+from posteria.data.arrays import Data
 from posteria.models.target import Target
 from posteria.posteriors.base import Posterior, check_num_draws
 from posteria.random import as_key
 from posteria.trace import dropout
+from posteria.tree import Arrays, Json
 
 
 class MaskPosterior(Posterior):
@@ -31,7 +33,7 @@ class MaskPosterior(Posterior):
         center: ArrayLike,
         noise: str,
         strengths: Mapping[str, ArrayLike],
-        facts: dict | None = None,
+        facts: Json | None = None,
     ) -> None:
         super().__init__(target, facts)
         self.center = jnp.asarray(center)  # (size,), flat
@@ -44,12 +46,12 @@ class MaskPosterior(Posterior):
         return tree.unraveller(self.target.structs)(self.center)["network"]
 
     @property
-    def rates(self) -> dict[str, np.ndarray]:
+    def rates(self) -> Arrays:
         """The dropout rate of each leaf (or unit): for Gaussian noise the one of the same variance."""
         found = {path: np.asarray(strength) for path, strength in self.strengths.items()}
         return {path: value / (1 + value) for path, value in found.items()} if self.noise == "gaussian" else found
 
-    def draws(self, key: jax.Array, x: Any, num_draws: int) -> tuple[jax.Array, Any]:
+    def draws(self, key: jax.Array, x: Data, num_draws: int) -> tuple[jax.Array, tree.Params]:
         keys = jax.random.split(key, num_draws)
         return _forward(self.target, self.noise, self._paths)(self.center, self.strengths, keys, x)
 
@@ -66,12 +68,12 @@ class MaskPosterior(Posterior):
     def _paths(self) -> tuple[str, ...]:
         return tuple(self.strengths)
 
-    def state(self) -> tuple[dict, dict[str, np.ndarray]]:
+    def state(self) -> tuple[Json, Arrays]:
         numbered = {f"strength.{i}": np.atleast_1d(value) for i, value in enumerate(self.strengths.values())}
         return {"noise": self.noise, "leaves": list(self.strengths)}, {"center": np.asarray(self.center)} | numbered
 
     @classmethod
-    def from_state(cls, target: Target, settings: dict, arrays: dict, facts: dict) -> "MaskPosterior":
+    def from_state(cls, target: Target, settings: Json, arrays: Arrays, facts: Json) -> "MaskPosterior":
         stored = (arrays[f"strength.{i}"] for i in range(len(settings["leaves"])))
         strengths = {path: value[0] if len(value) == 1 else value for path, value in zip(settings["leaves"], stored)}
         return cls(target, arrays["center"], settings["noise"], strengths, facts)
@@ -88,7 +90,7 @@ def _noisy_params(target: Target, noise: str, paths: tuple[str, ...]) -> Any:
     selected = {path: everywhere[path] for path in paths}
     unravel = tree.unraveller(target.structs)
 
-    def one(center: jax.Array, strengths: dict, key: jax.Array) -> tree.Params:
+    def one(center: jax.Array, strengths: dict[str, jax.Array], key: jax.Array) -> tree.Params:
         params = unravel(center)
         return params | {"network": dropout.noisy_weights(noise, key, params["network"], selected, strengths)}
 
@@ -106,7 +108,9 @@ def _forward(target: Target, noise: str, paths: tuple[str, ...]) -> Any:
     """Draw by draw, so that all draws' weights are never held at once."""
     one = _noisy_params(target, noise, paths)
 
-    def outputs(center: jax.Array, strengths: dict, key: jax.Array, x: Any) -> tuple:
+    def outputs(
+        center: jax.Array, strengths: dict[str, jax.Array], key: jax.Array, x: Data
+    ) -> tuple[jax.Array, tree.Params]:
         params = one(center, strengths, key)
         return target.model.outputs(params["network"], x), params["likelihood"]
 

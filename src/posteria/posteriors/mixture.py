@@ -7,12 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from posteria import tree
+from posteria.data.arrays import Data
 from posteria.errors import SettingError
 from posteria.models.target import Target
 from posteria.posteriors.base import Posterior, check_num_draws
 from posteria.posteriors.diagnosis import Diagnosis
 from posteria.posteriors.draws import Draws, DrawsPosterior
 from posteria.random import as_key
+from posteria.tree import Arrays, Json
 
 
 class MixturePosterior(Posterior):
@@ -20,7 +22,7 @@ class MixturePosterior(Posterior):
 
     kind = "mixture"
 
-    def __init__(self, target: Target, members: list[Posterior], facts: dict | None = None) -> None:
+    def __init__(self, target: Target, members: list[Posterior], facts: Json | None = None) -> None:
         super().__init__(target, facts)
         self.members = members
 
@@ -28,7 +30,7 @@ class MixturePosterior(Posterior):
     def num_draws(self) -> int:
         return len(self.members) * min(member.num_draws for member in self.members)
 
-    def draws(self, key: jax.Array, x: Any, num_draws: int) -> tuple[jax.Array, Any]:
+    def draws(self, key: jax.Array, x: Data, num_draws: int) -> tuple[jax.Array, tree.Params]:
         parts = [member.draws(k, x, num) for member, k, num in self._shares(key, num_draws or self.num_draws)]
         return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
 
@@ -42,7 +44,7 @@ class MixturePosterior(Posterior):
         parts = [member.sample_params(k, num) for member, k, num in self._shares(key, num_draws)]
         return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
 
-    def diagnose(self, x: Any = None) -> Diagnosis:
+    def diagnose(self, x: Data = None) -> Diagnosis:
         """Whether the members' chains agree, as chains of one posterior would."""
         return self._as_one().diagnose(x)
 
@@ -58,14 +60,14 @@ class MixturePosterior(Posterior):
         info = {name: np.concatenate([member.info[name] for member in members]) for name in members[0].info}
         return DrawsPosterior(self.target, Draws(self.target.structs, flat, info), self.facts)
 
-    def _shares(self, key: jax.Array, num_draws: int) -> list[tuple]:
+    def _shares(self, key: jax.Array, num_draws: int) -> list[tuple[Any, jax.Array, int]]:
         keys = jax.random.split(key, len(self.members))
         shares = [len(part) for part in np.array_split(np.arange(num_draws), len(self.members))]
         return [(member, k, share) for member, k, share in zip(self.members, keys, shares) if share]
 
-    def state(self) -> tuple[dict, dict[str, np.ndarray]]:
-        settings: list[dict] = []
-        arrays: dict[str, np.ndarray] = {}
+    def state(self) -> tuple[Json, Arrays]:
+        settings: list[Json] = []
+        arrays: Arrays = {}
         for i, member in enumerate(self.members):
             own_settings, own_arrays = member.state()
             settings.append({"kind": member.kind, "settings": own_settings, "arrays": list(own_arrays)})
@@ -73,7 +75,7 @@ class MixturePosterior(Posterior):
         return {"members": settings}, arrays
 
     @classmethod
-    def from_state(cls, target: Target, settings: dict, arrays: dict, facts: dict) -> "MixturePosterior":
+    def from_state(cls, target: Target, settings: Json, arrays: Arrays, facts: Json) -> "MixturePosterior":
         from posteria.posteriors.saving import restore
 
         members = [

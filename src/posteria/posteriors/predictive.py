@@ -14,7 +14,7 @@ from jax.scipy.special import logsumexp, ndtri, xlogy
 
 from posteria import tree
 from posteria.compiled import Part, give_back, kept
-from posteria.data.arrays import num_rows, rows
+from posteria.data.arrays import Data, num_rows, rows
 from posteria.errors import CapabilityError, DataError, SettingError
 from posteria.models.likelihoods import Likelihood
 from posteria.random import as_key
@@ -25,6 +25,8 @@ QUANTILE_STEPS = 100  # at most, of Newton's method and bisection
 GRID_POINTS = 200  # of the distribution function, where many quantiles are wanted at once
 GRID_REACH = 8.0  # standard deviations of the mixture, unless its components end before
 
+Statistic = Callable[..., tree.Tree]  # (likelihood, own, outputs, y, *shared) -> of a block of rows
+
 
 class Predictive:
     """What is predicted for each row of x; computed when asked for, and the same every time.
@@ -34,7 +36,14 @@ class Predictive:
     and add up to `entropy`.
     """
 
-    def __init__(self, likelihood: Likelihood, forward: Callable, x: Any, num_draws: int, num_outputs: int) -> None:
+    def __init__(
+        self,
+        likelihood: Likelihood,
+        forward: Callable[[Data], tuple[jax.Array, tree.Params]],
+        x: Data,
+        num_draws: int,
+        num_outputs: int,
+    ) -> None:
         self._likelihood: Any = likelihood  # its capabilities are found by their presence
         self.forward = forward  # block of x -> (outputs (draw, block, output), own with a leading draw axis)
         self._x = x
@@ -136,7 +145,13 @@ class Predictive:
     def _entropies(self) -> tuple[np.ndarray, ...]:
         return self._map(entropies_of)
 
-    def _map(self, statistic: Callable, shared: Callable = lambda number: (), y: Any = None, num_held: int = 0) -> Any:
+    def _map(
+        self,
+        statistic: Statistic,
+        shared: Callable[[int], tuple[Any, ...]] = lambda number: (),
+        y: np.ndarray | None = None,
+        num_held: int = 0,
+    ) -> Any:
         """Compute a statistic block by block; every block has the same shape, so that it is compiled once.
 
         `shared(number)` are further arguments for block `number`; `num_held` is how many values a row needs at once, if
@@ -174,20 +189,20 @@ class Predictive:
 
 
 @kept
-def _compiled(statistic: Callable, likelihood: Part) -> Callable:
+def _compiled(statistic: Statistic, likelihood: Part) -> Callable[..., tree.Tree]:
     return jax.jit(lambda *args: statistic(likelihood.value, *args))
 
 
-def _over_draws(fn: Callable, own: Any, outputs: jax.Array) -> Any:
+def _over_draws(fn: Callable[[tree.Params, jax.Array], tree.Tree], own: tree.Params, outputs: jax.Array) -> Any:
     return jax.vmap(fn)(own, outputs)
 
 
-def moments_of(likelihood: Likelihood, own: Any, outputs: jax.Array, y: None) -> tuple:
+def moments_of(likelihood: Likelihood, own: tree.Params, outputs: jax.Array, y: None) -> tuple[jax.Array, ...]:
     means, variances = _over_draws(likelihood.moments, own, outputs)  # (draw, block, target)
     return means.mean(0), variances.mean(0), means.var(0)
 
 
-def entropies_of(likelihood: Any, own: Any, outputs: jax.Array, y: None) -> tuple:
+def entropies_of(likelihood: Any, own: tree.Params, outputs: jax.Array, y: None) -> tuple[jax.Array, ...]:
     probs = _over_draws(likelihood.probs, own, outputs)  # (draw, block, class)
     return probs.mean(0), entropy_of(probs).mean(0)
 
@@ -196,24 +211,27 @@ def entropy_of(probs: Any) -> Any:
     return -xlogy(probs, probs).sum(-1)
 
 
-def _log_prob(likelihood: Likelihood, own: Any, outputs: jax.Array, y: jax.Array) -> jax.Array:
+def _log_prob(likelihood: Likelihood, own: tree.Params, outputs: jax.Array, y: jax.Array) -> jax.Array:
     log_probs = _over_draws(lambda own, outputs: likelihood.log_prob(own, outputs, y), own, outputs)  # (draw, block)
     return logsumexp(log_probs, axis=0) - jnp.log(len(log_probs))
 
 
-def _cdf(likelihood: Any, own: Any, outputs: jax.Array, y: jax.Array) -> jax.Array:
+def _cdf(likelihood: Any, own: tree.Params, outputs: jax.Array, y: jax.Array) -> jax.Array:
     return _over_draws(lambda own, outputs: likelihood.cdf(own, outputs, y), own, outputs).mean(0)
 
 
 def _sample(
-    likelihood: Likelihood, own: Any, outputs: jax.Array, y: None, key: jax.Array, cycle: jax.Array
+    likelihood: Likelihood, own: tree.Params, outputs: jax.Array, y: None, key: jax.Array, cycle: jax.Array
 ) -> jax.Array:
     keys = jax.random.split(key, len(cycle))
     own, outputs = tree.index((own, outputs), cycle)
     return jnp.moveaxis(jax.vmap(likelihood.sample)(keys, own, outputs), 0, 1)
 
 
-def quantiles_of(likelihood: Likelihood, own: Any, outputs: jax.Array, y: None, levels: jax.Array) -> jax.Array:
+Carry = tuple[Any, ...]  # of a loop: arrays, and how often it went round
+
+
+def quantiles_of(likelihood: Likelihood, own: tree.Params, outputs: jax.Array, y: None, levels: jax.Array) -> jax.Array:
     """Solve cdf(y) = q: Newton's steps inside a bracket that always holds the root."""
     means, variances = _over_draws(likelihood.moments, own, outputs)
     means = jnp.where(jnp.isfinite(means), means, 0.0)  # heavy tails may have none: the bracket is widened from there
@@ -226,17 +244,17 @@ def quantiles_of(likelihood: Likelihood, own: Any, outputs: jax.Array, y: None, 
         def cdf(value: jax.Array) -> jax.Array:
             return _cdf(likelihood, own, outputs, value)
 
-        def widen(carry: tuple) -> tuple:
+        def widen(carry: Carry) -> Carry:
             low, high, width = carry
             return jnp.where(cdf(low) >= q, low - width, low), jnp.where(cdf(high) < q, high + width, high), 2 * width
 
-        def is_outside(carry: tuple) -> jax.Array:
+        def is_outside(carry: Carry) -> jax.Array:
             low, high, width = carry
             return ((cdf(low) >= q) | (cdf(high) < q)).any() & (width < 1e30 * std).all()
 
         low, high, _ = jax.lax.while_loop(is_outside, widen, (means.min(0) - std, means.max(0) + std, std))
 
-        def narrow(carry: tuple) -> tuple:
+        def narrow(carry: Carry) -> Carry:
             low, high, guess, move, is_solved, number = carry
             value, slope = jax.jvp(cdf, (guess,), (jnp.ones_like(guess),))
             is_solved = is_solved | (jnp.abs(value - q) < tolerance) & (not is_count) | (high - low < 1e-5 * finest)
@@ -247,7 +265,7 @@ def quantiles_of(likelihood: Likelihood, own: Any, outputs: jax.Array, y: None, 
             new = jnp.where(is_solved, guess, jnp.where(is_newton, newton, (low + high) / 2))
             return low, high, new, jnp.where(is_newton, jnp.abs(new - guess), high - low), is_solved, number + 1
 
-        def is_open(carry: tuple) -> jax.Array:
+        def is_open(carry: Carry) -> jax.Array:
             *_, is_solved, number = carry
             return (number < QUANTILE_STEPS) & ~is_solved.all()
 
@@ -260,7 +278,9 @@ def quantiles_of(likelihood: Likelihood, own: Any, outputs: jax.Array, y: None, 
     return jnp.moveaxis(jax.lax.map(solve, levels), 0, 1)  # (block, level, target)
 
 
-def _quantile_table(likelihood: Likelihood, own: Any, outputs: jax.Array, y: None, levels: jax.Array) -> jax.Array:
+def _quantile_table(
+    likelihood: Likelihood, own: tree.Params, outputs: jax.Array, y: None, levels: jax.Array
+) -> jax.Array:
     means, variances = _over_draws(likelihood.moments, own, outputs)  # (draw, block, target)
     reach = 5.0 * jnp.sqrt(variances)
     centre, spread = means.mean(0), GRID_REACH * jnp.sqrt(variances.mean(0) + means.var(0))
@@ -268,5 +288,5 @@ def _quantile_table(likelihood: Likelihood, own: Any, outputs: jax.Array, y: Non
     high = jnp.minimum(centre + spread, (means + reach).max(0))
     grid = low + jnp.linspace(0.0, 1.0, GRID_POINTS)[:, None, None] * (high - low)
     cdf = jax.lax.map(lambda value: _cdf(likelihood, own, outputs, value), grid)  # (grid, block, target)
-    one = jax.vmap(jax.vmap(lambda f, values: jnp.interp(levels, f, values), (1, 1)), (1, 1))
-    return one(cdf, grid).swapaxes(1, 2)  # (block, level, target)
+    one: Any = jax.vmap(jax.vmap(lambda f, values: jnp.interp(levels, f, values), (1, 1)), (1, 1))
+    return jnp.swapaxes(one(cdf, grid), 1, 2)  # (block, level, target)

@@ -13,11 +13,14 @@ from numpy.typing import ArrayLike
 
 from posteria import tree
 from posteria.compiled import kept
+from posteria.data.arrays import Data
 from posteria.errors import SettingError
+from posteria.models.priors import Leaf
 from posteria.models.target import Target
 from posteria.posteriors.base import Pruned, check_num_draws
 from posteria.posteriors.gaussian import Diagonal, GaussianPosterior
 from posteria.random import as_key
+from posteria.tree import Arrays, Json
 
 THRESHOLD = 3.0  # of log alpha: a dropout rate of 0.95. Molchanov et al. 2017
 TINY = 1e-30  # keeps the logarithm of a mean that is 0 finite
@@ -29,12 +32,12 @@ class SparsePosterior(GaussianPosterior):
 
     kind = "sparse gaussian"
 
-    def __init__(self, target: Target, mean: ArrayLike, spread: Any, facts: dict | None = None, *, history: Any):
+    def __init__(self, target: Target, mean: ArrayLike, spread: Any, facts: Json | None = None, *, history: Any):
         super().__init__(target, mean, spread, facts)
         self._bits = np.asarray(history)  # (moment, byte)
 
     @property
-    def history(self) -> list[dict[str, np.ndarray]]:
+    def history(self) -> list[Arrays]:
         """At each moment, for each leaf that carries noise, which weights could be removed."""
         std = np.sqrt(np.asarray(self.spread.variances))
         parts = {path: slice_ for path, slice_ in slices_of(self.target).items() if std[slice_].any()}
@@ -49,12 +52,12 @@ class SparsePosterior(GaussianPosterior):
             moments.append(removed)
         return moments
 
-    def state(self) -> tuple[dict, dict[str, np.ndarray]]:
+    def state(self) -> tuple[Json, Arrays]:
         settings, arrays = super().state()
         return settings, arrays | {"history": self._bits}
 
     @classmethod
-    def from_state(cls, target: Target, settings: dict, arrays: dict, facts: dict) -> "SparsePosterior":
+    def from_state(cls, target: Target, settings: Json, arrays: Arrays, facts: Json) -> "SparsePosterior":
         return cls(target, arrays["mean"], Diagonal(arrays["spread.std"]), facts, history=arrays["history"])
 
 
@@ -67,7 +70,7 @@ class PrunedPosterior(Pruned):
     kind = "pruned"
 
     def __init__(
-        self, target: Target, kept: ArrayLike, mean: ArrayLike, std: ArrayLike, facts: dict | None = None
+        self, target: Target, kept: ArrayLike, mean: ArrayLike, std: ArrayLike, facts: Json | None = None
     ) -> None:
         super().__init__(target, facts)
         self.kept = np.asarray(kept, np.int32)
@@ -88,7 +91,7 @@ class PrunedPosterior(Pruned):
         sizes = self._sizes()
         return sum(sizes.values()) / max(1, sum(self._left(path) for path in sizes))
 
-    def draws(self, key: jax.Array, x: Any, num_draws: int) -> tuple[jax.Array, Any]:
+    def draws(self, key: jax.Array, x: Data, num_draws: int) -> tuple[jax.Array, tree.Params]:
         return _forward(self.target)(self.kept, self.mean, self.std, jax.random.split(key, num_draws), x)
 
     def sample(self, key: int | jax.Array, num_draws: int) -> tree.Params:
@@ -100,11 +103,11 @@ class PrunedPosterior(Pruned):
         values = jax.lax.map(lambda k: draw_values(self.mean, self.std, k), jax.random.split(key, num_draws))
         return jax.vmap(lambda row: _params(self.target)(self.kept, row))(values)
 
-    def state(self) -> tuple[dict, dict[str, np.ndarray]]:
+    def state(self) -> tuple[Json, Arrays]:
         return {}, {"kept": self.kept, "mean": self.mean, "std": self.std}
 
     @classmethod
-    def from_state(cls, target: Target, settings: dict, arrays: dict, facts: dict) -> "PrunedPosterior":
+    def from_state(cls, target: Target, settings: Json, arrays: Arrays, facts: Json) -> "PrunedPosterior":
         return cls(target, arrays["kept"], arrays["mean"], arrays["std"], facts)
 
     def _sizes(self) -> dict[str, int]:
@@ -202,7 +205,7 @@ def removed_bits(log_alpha_by_path: dict[str, jax.Array], paths: list[str]) -> j
 # ---- places in the flat parameters
 
 
-def weights(target: Target) -> list:
+def weights(target: Target) -> list[Leaf]:
     return [leaf for leaf in target.leaves if leaf.fan_in is not None]
 
 
@@ -232,11 +235,13 @@ def draw_values(mean: ArrayLike, std: ArrayLike, key: jax.Array) -> jax.Array:
 
 @kept
 def _forward(target: Target) -> Any:
-    def one(kept: jax.Array, values: jax.Array, x: Any) -> tuple:
+    def one(kept: jax.Array, values: jax.Array, x: Data) -> tuple[jax.Array, tree.Params]:
         params = _params(target)(kept, values)
         return target.model.outputs(params["network"], x), params["likelihood"]
 
-    def forward(kept: jax.Array, mean: jax.Array, std: jax.Array, keys: jax.Array, x: Any) -> tuple:
+    def forward(
+        kept: jax.Array, mean: jax.Array, std: jax.Array, keys: jax.Array, x: Data
+    ) -> tuple[jax.Array, tree.Params]:
         return jax.lax.map(lambda key: one(kept, draw_values(mean, std, key), x), keys)
 
     return jax.jit(forward)

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from posteria import tree
 from posteria.models.target import Target
 from posteria.posteriors.gaussian import GaussianPosterior, Spread
+from posteria.tree import Arrays, Json
 
 
 def matrix_shape(shape: tuple[int, ...]) -> tuple[int, int]:
@@ -66,21 +67,21 @@ class RankOne(Spread):
         ]
         return jax.scipy.linalg.block_diag(*blocks)
 
-    def arrays(self) -> dict[str, np.ndarray]:
+    def arrays(self) -> Arrays:
         return super().arrays() | {"leaves": np.asarray(self.leaves, np.int64)}
 
     @classmethod
-    def from_arrays(cls, arrays: dict) -> "RankOne":
+    def from_arrays(cls, arrays: Arrays) -> "RankOne":
         leaves = tuple((int(size), int(rows), int(columns)) for size, rows, columns in arrays["leaves"])
-        return cls(**(arrays | {"leaves": leaves}))
+        return cls(arrays["centre"], arrays["std"], arrays["rows"], arrays["columns"], leaves)
 
-    def _parts(self) -> list[tuple]:
+    def _parts(self) -> list[tuple[jax.Array | None, slice, slice, slice]]:
         """Of each leaf: its centre (None if it is no matrix), and its slices of `std`, `rows` and `columns`."""
         parts, at = [], np.zeros(4, int)
         for size, rows, columns in self.leaves:
             steps = np.array([size, 0 if rows else size, rows, columns])
-            centre, *slices = (slice(first, last) for first, last in zip(at, at + steps))
-            parts.append((jnp.asarray(self.centre)[centre] if rows else None, *slices))
+            centre, own, of_rows, of_columns = (slice(first, last) for first, last in zip(at, at + steps))
+            parts.append((jnp.asarray(self.centre)[centre] if rows else None, own, of_rows, of_columns))
             at += steps
         return parts
 
@@ -90,13 +91,13 @@ class RankOnePosterior(GaussianPosterior):
 
     kind = "rank one"
 
-    def state(self) -> tuple[dict, dict[str, np.ndarray]]:
+    def state(self) -> tuple[Json, Arrays]:
         settings, arrays = super().state()
         del arrays["spread.centre"]
         return settings, arrays
 
     @classmethod
-    def from_state(cls, target: Target, settings: dict, arrays: dict, facts: dict) -> GaussianPosterior:
+    def from_state(cls, target: Target, settings: Json, arrays: Arrays, facts: Json) -> GaussianPosterior:
         return super().from_state(target, settings, arrays | {"spread.centre": arrays["mean"]}, facts)
 
 

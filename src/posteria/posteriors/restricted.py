@@ -10,6 +10,7 @@ import numpy as np
 
 from posteria import tree
 from posteria.compiled import kept
+from posteria.data.arrays import Data
 from posteria.models.model import Model
 from posteria.models.priors import Leaf
 from posteria.models.target import Target
@@ -18,6 +19,7 @@ from posteria.posteriors.base import Posterior, check_num_draws
 from posteria.posteriors.diagnosis import Diagnosis
 from posteria.posteriors.draws import Draws
 from posteria.random import as_key
+from posteria.tree import Arrays, Json
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +54,7 @@ def restricted(target: Target, plane: Plane, data: Any = None) -> Target:
 
 
 @kept
-def _outputs(model: Model) -> Callable:
+def _outputs(model: Model) -> Callable[[tree.Params, Data], jax.Array]:
     """Compiled on its own, so that the network is traced once for all its subspaces."""
     return jax.jit(model.outputs)
 
@@ -91,7 +93,7 @@ class SubspacePosterior(Posterior):
 
     kind: ClassVar[str] = "subspace"
 
-    def __init__(self, target: Target, inner: Posterior, plane: Plane, facts: dict | None = None) -> None:
+    def __init__(self, target: Target, inner: Posterior, plane: Plane, facts: Json | None = None) -> None:
         super().__init__(target, facts)
         self.inner: Any = inner
         self.plane = plane
@@ -100,7 +102,7 @@ class SubspacePosterior(Posterior):
     def num_draws(self) -> int:
         return self.inner.num_draws
 
-    def draws(self, key: jax.Array, x: Any, num_draws: int) -> tuple[jax.Array, Any]:
+    def draws(self, key: jax.Array, x: Data, num_draws: int) -> tuple[jax.Array, tree.Params]:
         return self.inner.draws(key, x, num_draws)
 
     def sample(self, key: int | jax.Array, num_draws: int) -> tree.Params:
@@ -112,7 +114,7 @@ class SubspacePosterior(Posterior):
         drawn = self.inner.sample_params(key, num_draws)
         return drawn | {"network": self.plane.params(drawn["network"])}
 
-    def diagnose(self, x: Any = None) -> Diagnosis:
+    def diagnose(self, x: Data = None) -> Diagnosis:
         """Convergence of the functions at x (of the coordinates, where no x is given)."""
         return self.inner.diagnose(x)
 
@@ -124,14 +126,14 @@ class SubspacePosterior(Posterior):
         flat = jax.vmap(jax.vmap(tree.ravel))(params)
         return Draws(self.target.structs, flat, self.inner.info)
 
-    def state(self) -> tuple[dict, dict[str, np.ndarray]]:
+    def state(self) -> tuple[Json, Arrays]:
         settings, arrays = self.inner.state()
         plane = {"centre": np.asarray(self.plane.centre), "directions": np.asarray(self.plane.directions)}
         own = {"kind": self.inner.kind, "settings": settings, "arrays": list(arrays)}
         return {"inner": own}, plane | {f"inner.{name}": array for name, array in arrays.items()}
 
     @classmethod
-    def from_state(cls, target: Target, settings: dict, arrays: dict, facts: dict) -> "SubspacePosterior":
+    def from_state(cls, target: Target, settings: Json, arrays: Arrays, facts: Json) -> "SubspacePosterior":
         from posteria.posteriors.saving import restore
 
         own = settings["inner"]

@@ -11,12 +11,16 @@ import jax
 import numpy as np
 
 from posteria import __version__, networks
+from posteria.data.arrays import Data
 from posteria.errors import StoreError
 from posteria.models import likelihoods, priors
+from posteria.models.likelihoods import Likelihood
 from posteria.models.model import Model
+from posteria.models.priors import Prior
 from posteria.models.target import Target
 from posteria.posteriors import store
 from posteria.posteriors.base import Posterior
+from posteria.tree import Arrays, Json
 
 # where Posteria's own kinds of posterior live
 MODULES = (
@@ -43,7 +47,7 @@ def save(posterior: Posterior, folder: Path, if_exists: str = "error") -> None:
         write_posterior(posterior, fresh, manifest)
 
 
-def write_posterior(posterior: Posterior, folder: Path, manifest: dict, status: str = "complete") -> None:
+def write_posterior(posterior: Posterior, folder: Path, manifest: Json, status: str = "complete") -> None:
     """Arrays first, then the manifest that makes them count."""
     content, arrays = _content(posterior)
     store.save_arrays(folder, arrays)
@@ -53,7 +57,7 @@ def write_posterior(posterior: Posterior, folder: Path, manifest: dict, status: 
     store.write_manifest(folder, manifest | about)
 
 
-def pack(posterior: Posterior) -> dict:
+def pack(posterior: Posterior) -> Json:
     """A posterior as plain data and arrays, for those who store it by other means."""
     content, arrays = _content(posterior)
     return {
@@ -64,7 +68,9 @@ def pack(posterior: Posterior) -> dict:
     }
 
 
-def unpack(packed: dict, network: Any = None, likelihood: Any = None, prior: Any = None) -> Posterior:
+def unpack(
+    packed: Json, network: Any = None, likelihood: Likelihood | None = None, prior: Prior | None = None
+) -> Posterior:
     """The posterior that `pack` described; pass again what could not be written down."""
     target = Target(*model_from_json(packed["model"], network, likelihood, prior))
     target.columns = packed["model"].get("columns")
@@ -74,13 +80,15 @@ def unpack(packed: dict, network: Any = None, likelihood: Any = None, prior: Any
     return posterior
 
 
-def _content(posterior: Posterior) -> tuple[dict, dict[str, np.ndarray]]:
+def _content(posterior: Posterior) -> tuple[Json, Arrays]:
     own_settings, arrays = posterior.state()
     content = {"kind": posterior.kind, "settings": own_settings, "arrays": list(arrays), "facts": posterior.facts}
     return content, arrays
 
 
-def load(path: str | Path, network: Any = None, likelihood: Any = None, prior: Any = None) -> Posterior:
+def load(
+    path: str | Path, network: Any = None, likelihood: Likelihood | None = None, prior: Prior | None = None
+) -> Posterior:
     """Read a posterior that `fit(out=...)` or `save` wrote.
 
     Pass again what could not be written down: your own network, likelihood or prior.
@@ -100,7 +108,7 @@ def load(path: str | Path, network: Any = None, likelihood: Any = None, prior: A
     return posterior
 
 
-def restore(target: Target, kind: str, own_settings: dict, arrays: dict[str, np.ndarray], facts: dict) -> Posterior:
+def restore(target: Target, kind: str, own_settings: Json, arrays: Arrays, facts: Json) -> Posterior:
     for module in MODULES:
         import_module(f"posteria.posteriors.{module}")
     if kind not in Posterior.kinds:
@@ -112,7 +120,7 @@ def restore(target: Target, kind: str, own_settings: dict, arrays: dict[str, np.
     return Posterior.kinds[kind].from_state(target, own_settings, arrays, facts)
 
 
-def model_to_json(target: Target) -> dict:
+def model_to_json(target: Target) -> Json:
     """A model as far as it can be written down, with a fingerprint of the network."""
     model = target.model
     return {
@@ -127,7 +135,9 @@ def model_to_json(target: Target) -> dict:
     }
 
 
-def model_from_json(stored: dict, network: Any, likelihood: Any, prior: Any) -> tuple[Model, tuple]:
+def model_from_json(
+    stored: Json, network: Any, likelihood: Likelihood | None, prior: Prior | None
+) -> tuple[Model, tuple[Data, None]]:
     """The model again, and (x, None) that gives its shapes; what is passed is checked against the fingerprint."""
     from posteria import nn
 
@@ -147,7 +157,7 @@ def model_from_json(stored: dict, network: Any, likelihood: Any, prior: Any) -> 
     return model, (x, None)
 
 
-def check_network(network: networks.Network, x: Any, stored: dict) -> None:
+def check_network(network: networks.Network, x: Data, stored: Json) -> None:
     """Refuse another network than the one that was fitted."""
     structs = jax.eval_shape(lambda key: network.init(key, x), jax.random.key(0))
     structure = networks.structure(structs)
@@ -168,7 +178,7 @@ def check_network(network: networks.Network, x: Any, stored: dict) -> None:
         )
 
 
-def _fingerprint(network: networks.Network, x: Any) -> list[float]:
+def _fingerprint(network: networks.Network, x: Data) -> list[float]:
     return [] if x is None else networks.fingerprint(network, x)
 
 
@@ -177,6 +187,6 @@ def versions() -> dict[str, str]:
     return {"posteria": __version__} | others | {"python": platform.python_version()}
 
 
-def _short(structure: list) -> str:
+def _short(structure: list[Any]) -> str:
     shown = ", ".join("none" if leaf is None else f"{leaf[0]} {tuple(leaf[1])} {leaf[2]}" for leaf in structure[:6])
     return shown + (f" and {len(structure) - 6} more" if len(structure) > 6 else "")

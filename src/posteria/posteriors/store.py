@@ -35,6 +35,7 @@ from posteria.disk import refuse_damage as refuse_damage
 from posteria.disk import write_bytes as write_bytes
 from posteria.errors import StoreError
 from posteria.posteriors.array_file import ArrayFile, named_dtype
+from posteria.tree import Arrays, Json
 
 SCHEMA = 2
 READABLE_SCHEMAS = (1, 2)
@@ -54,13 +55,13 @@ UNVERIFIED = "the store is of schema 1, which has no checksums: nothing says tha
 # ---- small files
 
 
-def write_json(path: Path, content: dict) -> None:
+def write_json(path: Path, content: Json) -> None:
     """With the sum of its content in it."""
     content = json.loads(json.dumps(content, allow_nan=False))  # as it will be read: tuples are lists
     write_bytes(path, json.dumps(content | {SUM: _sum_of(content)}, indent=1).encode())
 
 
-def read_json(path: Path) -> dict:
+def read_json(path: Path) -> Json:
     """Refused where its content is not what its sum says, or where the schema is one that has sums and there is none;
     what has neither, as older files, is taken as it is."""
     try:
@@ -77,12 +78,12 @@ def read_json(path: Path) -> dict:
     return content
 
 
-def _sum_of(content: dict) -> str:
+def _sum_of(content: Json) -> str:
     """Of what it says, so that the order of names and white space do not matter."""
     return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
-def write_npz(path: Path, arrays: dict[str, np.ndarray], is_compressed: bool = True) -> str:
+def write_npz(path: Path, arrays: Arrays, is_compressed: bool = True) -> str:
     """Arrays as one npz file that ends in its own sum; returns the sum of the whole file."""
     buffer = io.BytesIO()
     (np.savez_compressed if is_compressed else np.savez)(buffer, **arrays)  # type: ignore[arg-type]
@@ -93,7 +94,7 @@ def write_npz(path: Path, arrays: dict[str, np.ndarray], is_compressed: bool = T
     return hashlib.sha256(content).hexdigest()
 
 
-def read_npz(path: Path, is_signed: bool = True, wanted: str | None = None) -> dict[str, np.ndarray]:
+def read_npz(path: Path, is_signed: bool = True, wanted: str | None = None) -> Arrays:
     """Refused where its sum is not that of its content, or where there is none and `is_signed` says there should be;
     or where the file is not the one of which `write_npz` returned `wanted`."""
     try:
@@ -115,7 +116,7 @@ def read_npz(path: Path, is_signed: bool = True, wanted: str | None = None) -> d
         raise StoreError(f"{path} is damaged ({error})", "an npz file", RESTORE) from error
 
 
-def write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> str:
+def write_arrays(path: Path, arrays: Arrays) -> str:
     """As `write_npz`, of any dtype: those that NumPy does not know travel as raw bytes with their name."""
     dtypes = {name: np.asarray(array).dtype.name for name, array in arrays.items()}
     shapes = {name: np.shape(array) for name, array in arrays.items()}
@@ -126,7 +127,7 @@ def write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> str:
     return write_npz(path, raw | {"__header__": header}, is_compressed=False)
 
 
-def read_arrays(path: Path, is_signed: bool = True, wanted: str | None = None) -> dict[str, np.ndarray]:
+def read_arrays(path: Path, is_signed: bool = True, wanted: str | None = None) -> Arrays:
     arrays = read_npz(path, is_signed, wanted)
     with refuse_damage(path):
         header = json.loads(arrays["__header__"].tobytes())
@@ -147,11 +148,11 @@ def _damaged(path: Path) -> StoreError:
 # ---- manifests
 
 
-def write_manifest(folder: Path, manifest: dict) -> None:
+def write_manifest(folder: Path, manifest: Json) -> None:
     write_json(folder / MANIFEST, manifest)
 
 
-def read_manifest(folder: Path) -> dict:
+def read_manifest(folder: Path) -> Json:
     """The manifest of a folder that Posteria wrote, in a schema this version reads."""
     if not (folder / MANIFEST).is_file():
         raise StoreError(f"{folder} holds no {MANIFEST}", "a folder that Posteria wrote", "check the path")
@@ -170,11 +171,11 @@ def read_manifest(folder: Path) -> dict:
     return manifest
 
 
-def is_verified(manifest: dict) -> bool:
+def is_verified(manifest: Json) -> bool:
     return manifest["schema"] > 1
 
 
-def identity(manifest: dict) -> str | None:
+def identity(manifest: Json) -> str | None:
     """Of a run: of what its draws follow from. None where its checkpoints are not bound to it (schema 1)."""
     if not is_verified(manifest):
         return None
@@ -187,7 +188,7 @@ def digests(folder: Path, *parts: str) -> dict[str, str]:
     return {path.relative_to(folder).as_posix(): _digest(path) for part in parts for path in _files(folder / part)}
 
 
-def check_files(folder: Path, manifest: dict, *parts: str) -> None:
+def check_files(folder: Path, manifest: Json, *parts: str) -> None:
     """Refuse a folder whose files, in these parts, are not those that its manifest was written for."""
     if not is_verified(manifest):
         return
@@ -252,7 +253,7 @@ def _is_ours(folder: Path) -> bool:
     return isinstance(manifest, dict) and manifest.get("format") == "posteria"
 
 
-def save_arrays(folder: Path, arrays: dict[str, np.ndarray]) -> None:
+def save_arrays(folder: Path, arrays: Arrays) -> None:
     """All of them anew."""
     shutil.rmtree(folder / "arrays", ignore_errors=True)
     for name, array in arrays.items():
@@ -260,7 +261,7 @@ def save_arrays(folder: Path, arrays: dict[str, np.ndarray]) -> None:
         ArrayFile(folder / "arrays" / name, array.shape, array.dtype).write(array)
 
 
-def load_arrays(folder: Path, names: list[str]) -> dict[str, np.ndarray]:
+def load_arrays(folder: Path, names: list[str]) -> Arrays:
     return {name: ArrayFile(folder / "arrays" / name).read() for name in names}
 
 

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from posteria import tree
-from posteria.data.arrays import num_rows, rows
+from posteria.data.arrays import Data, num_rows, rows
 from posteria.errors import SettingError
 from posteria.posteriors.base import Posterior, check_num_draws
 from posteria.posteriors.calibrated import CalibratedPosterior
@@ -19,7 +19,7 @@ CANDIDATES_KEY = 1
 MAX_ROWS = 200  # of x that the choice looks at
 
 
-def thin(posterior: Posterior, num_draws: int, x: Any = None) -> Posterior:
+def thin(posterior: Posterior, num_draws: int, x: Data = None) -> Posterior:
     """`num_draws` draws. With x they are chosen to keep the means and variances of the functions there; else evenly.
 
     The choice is greedy: each draw is the one that brings the moments of those chosen nearest to the moments of all.
@@ -59,7 +59,7 @@ def _candidates(posterior: Any, num_draws: int) -> np.ndarray:
     return np.asarray(tree.ravel_each(params))
 
 
-def _features(posterior: Posterior, flat: np.ndarray, x: Any) -> np.ndarray:
+def _features(posterior: Posterior, flat: np.ndarray, x: Data) -> np.ndarray:
     """Means of the prediction and their squares at x, by draw: (candidate, feature)."""
     x = posterior.check_x(x)
     x = rows(x, np.linspace(0, num_rows(x) - 1, min(MAX_ROWS, num_rows(x))).round().astype(int))  # it may be sorted

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from posteria.data.arrays import Data
 from posteria.errors import DataError, SettingError
 from posteria.metrics import quantile_levels
 
@@ -107,7 +108,7 @@ class GivenPredictions:
     predictive: Any
     num_rows: int
 
-    def predict(self, x: Any) -> Any:
+    def predict(self, x: Data) -> Any:
         return self.predictive
 
 
@@ -132,11 +133,11 @@ def given_predictions(arrays: dict[str, np.ndarray], kind: str) -> GivenPredicti
 class Fitted(Protocol):
     """A fitted baseline: own units in, own units out."""
 
-    def predict(self, x: Any) -> Any:
+    def predict(self, x: Data) -> Any:
         """A prediction with the surface of a `Predictive`."""
 
 
-def fit(name: str, x: Any, y: np.ndarray, kind: str, num_classes: int) -> Fitted:
+def fit(name: str, x: Data, y: np.ndarray, kind: str, num_classes: int) -> Fitted:
     """`x` as the networks get it, flattened; `y` in its own units, or labels."""
     x = np.asarray(x).reshape(len(y), -1)
     if kind == "regression" and np.ndim(y) > 1:
@@ -179,7 +180,7 @@ class _Line:
 
     model: Any
 
-    def predict(self, x: Any) -> QuantilePredictive:
+    def predict(self, x: Data) -> QuantilePredictive:
         mean, std = self.model.predict(np.asarray(x).reshape(len(x), -1), return_std=True)
         return QuantilePredictive(ONE_STD, np.stack([mean - std, mean + std]))
 
@@ -188,9 +189,9 @@ class _Line:
 class _Boosted:
     """Trees fitted to nine quantiles, each by its own loss."""
 
-    models: list
+    models: list[Any]
 
-    def predict(self, x: Any) -> QuantilePredictive:
+    def predict(self, x: Data) -> QuantilePredictive:
         x = np.asarray(x).reshape(len(x), -1)
         return QuantilePredictive(BOOSTED_LEVELS, np.stack([model.predict(x) for model in self.models]))
 
@@ -200,7 +201,7 @@ class _Classifier:
     model: Any
     num_classes: int
 
-    def predict(self, x: Any) -> ProbsPredictive:
+    def predict(self, x: Data) -> ProbsPredictive:
         found = self.model.predict_proba(np.asarray(x).reshape(len(x), -1))
         probs = np.zeros((len(found), self.num_classes))
         probs[:, self.model.classes_] = found  # a class that no training row has stays at 0

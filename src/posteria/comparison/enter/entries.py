@@ -25,6 +25,7 @@ from posteria.errors import DataError, SettingError
 from posteria.methods import registry
 from posteria.methods.points.map import MAP
 from posteria.models.target import Target
+from posteria.tree import Json
 
 DEFAULT_METHODS = ("map", "ensemble", "laplace", "mean-field", "mc-dropout", "swag", "sghmc")
 DEFAULT_SLOTS = 6
@@ -68,7 +69,7 @@ class Entry:
         return [f"another model: {text}" for text in dict.fromkeys(filter(None, found))]
 
     @property
-    def settings(self) -> dict:
+    def settings(self) -> Json:
         return {} if self.method is None else registry.to_json(self.method)["settings"]
 
 
@@ -78,7 +79,7 @@ def default_methods() -> list[str]:
     return [name for name in DEFAULT_METHODS if name in present][:DEFAULT_SLOTS]
 
 
-def as_entries(methods: Iterable | Mapping | None, with_baselines: bool, reference: Any) -> list[Entry]:
+def as_entries(methods: Iterable[Any] | Mapping[str, Any] | None, with_baselines: bool, reference: Any) -> list[Entry]:
     """All rows, the fast ones first, the reference last."""
     if isinstance(methods, str):
         methods = [name.strip() for name in methods.split(",") if name.strip()]
@@ -191,7 +192,7 @@ def with_budget(method: Any, gradients: float | None, num_data: int) -> Any:
 
 def _stretched(method: Any, factor: float) -> Any:
     least = getattr(method, "least_lengths", {})
-    changes: dict[str, Any] = {
+    changes: Json = {
         name: max(least.get(name, 1), round(getattr(method, name) * factor))
         for name in LENGTHS
         if isinstance(getattr(method, name, None), int)

@@ -17,6 +17,7 @@ from posteria.errors import SettingError
 from posteria.metrics import quantile_levels
 from posteria.posteriors.base import Posterior
 from posteria.posteriors.diagnosis import RHAT_LIMIT
+from posteria.tree import Json
 
 LEVELS = (0.5, 0.8, 0.9, 0.95)  # of the intervals that are graded
 NUM_LEVELS = 100  # quantiles that stand for a predictive distribution
@@ -45,7 +46,7 @@ def grade_row(problem: Problem, fold: Fold, entry: Entry, predictor: Any) -> Gra
     return replace(found, picture=picture | ({} if fold.test_rows is None else {"row": fold.test_rows}))
 
 
-def grade(predictive: Any, y: np.ndarray, kind: str, far: dict | None = None, outside: dict | None = None) -> Grades:
+def grade(predictive: Any, y: np.ndarray, kind: str, far: Json | None = None, outside: Json | None = None) -> Grades:
     """The scores of a prediction. `far` are masks of test rows, `outside` predictions of other data: both foreign."""
     graded = _grade_classes(predictive, y) if kind == "classes" else _grade_regression(predictive, y)
     foreignness = _foreignness(predictive, kind)
@@ -171,7 +172,7 @@ def _summary(predictive: Any, kind: str) -> np.ndarray:
 # ---- convergence: only then a reference stands for the truth
 
 
-def convergence_of(posterior: Posterior, fold: Fold) -> dict:
+def convergence_of(posterior: Posterior, fold: Fold) -> Json:
     if not hasattr(posterior, "stored"):
         return {"converged": False, "verdict": "It holds no chains, so that convergence cannot be judged."}
     functions = diagnose(posterior, fold)

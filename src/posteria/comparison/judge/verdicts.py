@@ -14,6 +14,7 @@ from posteria.comparison.enter.entries import Entry
 from posteria.comparison.judge import grades
 from posteria.comparison.run.records import Record
 from posteria.comparison.run.runner import Ledger
+from posteria.tree import Json
 
 _FAR = "AUROC by {what}: can it tell {name} from data like the training rows? 0.5 is chance"
 CONFIDENCE = 0.95  # of "indistinguishable"
@@ -21,12 +22,14 @@ NOT_JUDGED = "not judged"
 JUDGE = "nll"  # the proper score that both kinds of target share
 TRUTH = {"regression": "w1", "classes": "tv"}  # the distance that the closest is closest by
 
+Records = list[Record | None]  # a split each
 
-def judged(ledger: Ledger, problem: Problem, entries: list[Entry]) -> dict:
+
+def judged(ledger: Ledger, problem: Problem, entries: list[Entry]) -> Json:
     """The "columns", "rows" and "reference" of a problem: all that is numbers."""
     reference = next((entry for entry in entries if entry.role == "reference"), None)
-    truth: list = [None] * len(problem.folds) if reference is None else ledger.records_of(problem, reference)
-    found: dict[str, Any] = {
+    truth: Records = [None] * len(problem.folds) if reference is None else ledger.records_of(problem, reference)
+    found: Json = {
         "columns": _columns(ledger, problem, entries, reference is not None),
         "reference": None if reference is None else _reference(reference, truth),
     }
@@ -48,28 +51,28 @@ def judged(ledger: Ledger, problem: Problem, entries: list[Entry]) -> dict:
 # ---- verdicts
 
 
-def ranked(rows: list[dict], key: str) -> list[dict]:
+def ranked(rows: list[Json], key: str) -> list[Json]:
     """Those that have the score, best first; all scores used so are better when lower."""
     scored = [row for row in rows if row["scores"].get(key, {}).get("value") is not None]
     return sorted((row for row in scored if row["status"] != "failed"), key=lambda row: row["scores"][key]["value"])
 
 
-def ties(in_order: list[dict], key: str) -> list[dict]:
+def ties(in_order: list[Json], key: str) -> list[Json]:
     """Those behind the first that cannot be told from it."""
     return [row for row in in_order[1:] if row["versus_best"].get(key, {}).get("indistinguishable")]
 
 
-def best(rows: list[dict]) -> list[dict]:
+def best(rows: list[Json]) -> list[Json]:
     """In the order of their scores on held-out data."""
     return ranked(rows, JUDGE)
 
 
-def closest(rows: list[dict], kind: str) -> list[dict]:
+def closest(rows: list[Json], kind: str) -> list[Json]:
     """Methods, in the order of their distance to the reference; none where it is not there or has not converged."""
     return [row for row in ranked(rows, TRUTH[kind]) if row["role"] == "method"]
 
 
-def recommended(rows: list[dict]) -> str | None:
+def recommended(rows: list[Json]) -> str | None:
     """The best row that is a method (or the reference): the one whose commands are given."""
     return next((row["name"] for row in best(rows) if row["role"] != "baseline" and row["fidelity"]), None)
 
@@ -77,14 +80,14 @@ def recommended(rows: list[dict]) -> str | None:
 # ---- scores
 
 
-def _columns(ledger: Ledger, problem: Problem, entries: list[Entry], has_reference: bool) -> list[dict]:
+def _columns(ledger: Ledger, problem: Problem, entries: list[Entry], has_reference: bool) -> list[Json]:
     foreign = [*problem.folds[0].far, *problem.folds[0].out]
     done = [record for entry in entries for record in ledger.records_of(problem, entry) if record is not None]
     has_evidence = any("log_evidence" in record.scores for record in done)
     return columns_of(problem.kind, foreign, has_reference, problem.data["target"], has_evidence=has_evidence)
 
 
-def _scores(kind: str, entry: Entry, records: list, truth: list, columns: list[dict]) -> dict[str, dict]:
+def _scores(kind: str, entry: Entry, records: Records, truth: Records, columns: list[Json]) -> dict[str, Json]:
     found = {}
     for column in columns:
         key = column["key"]
@@ -97,7 +100,7 @@ def _scores(kind: str, entry: Entry, records: list, truth: list, columns: list[d
     return found
 
 
-def score(by_seed: list[float | None], text: str = "") -> dict[str, Any]:
+def score(by_seed: list[float | None], text: str = "") -> Json:
     """Mean and standard error over the seeds that have a value."""
     values = np.array([value for value in by_seed if value is not None], np.float64)
     finite = bool(len(values)) and bool(np.isfinite(values).all())
@@ -105,7 +108,7 @@ def score(by_seed: list[float | None], text: str = "") -> dict[str, Any]:
     se = float(values.std(ddof=1) / math.sqrt(len(values))) if finite and len(values) > 1 else None
     if len(values) and not finite:
         text = text or "inf"
-    content: dict[str, Any] = {
+    content: Json = {
         "value": value,
         "se": se,
         "by_seed": [v if v is None or math.isfinite(v) else None for v in by_seed],
@@ -113,14 +116,17 @@ def score(by_seed: list[float | None], text: str = "") -> dict[str, Any]:
     return content | ({"text": text} if text else {})
 
 
-def _distance(key: str, kind: str, entry: Entry, records: list, truth: list) -> dict:
+def _is_truth(reference: Record) -> bool:
+    return reference.status != "failed" and bool(reference.convergence and reference.convergence["converged"])
+
+
+def _distance(key: str, kind: str, entry: Entry, records: Records, truth: Records) -> Json:
     """The distance to the reference, on the splits where it has converged; the reference's own is its ceiling."""
     if entry.role == "baseline":
         return score([None] * len(records), "no posterior")
     by_seed: list[float | None] = []
     for record, reference in zip(records, truth):
-        is_judged = reference is not None and reference.status != "failed" and reference.convergence["converged"]
-        if record is None or record.status == "failed" or not is_judged:
+        if record is None or record.status == "failed" or reference is None or not _is_truth(reference):
             by_seed.append(None)
         elif entry.role == "reference":
             by_seed.append(record.ceiling.get(key))
@@ -132,7 +138,7 @@ def _distance(key: str, kind: str, entry: Entry, records: list, truth: list) -> 
     return score(by_seed, NOT_JUDGED if is_unjudged and any(records) else "")
 
 
-def _reference(entry: Entry, records: list[Record | None]) -> dict:
+def _reference(entry: Entry, records: list[Record | None]) -> Json:
     done = [record for record in records if record is not None and record.status != "failed"]
     facts = [record.convergence or {} for record in done]
     ceilings = [record.ceiling for record in done if record.ceiling]
@@ -158,7 +164,7 @@ def _reference(entry: Entry, records: list[Record | None]) -> dict:
 # ---- differences
 
 
-def _compare_with_best(columns: list[dict], rows: list[dict], problem: Problem) -> None:
+def _compare_with_best(columns: list[Json], rows: list[Json], problem: Problem) -> None:
     """Paired differences from the best row of each column, over the seeds."""
     fold = problem.folds[0]
     overlap = len(fold.y_test) / len(fold.y_train) if problem.splits.share_rows else 0.0
@@ -180,14 +186,14 @@ def _compare_with_best(columns: list[dict], rows: list[dict], problem: Problem) 
                 row["versus_best"][key] = _difference(full[row["name"]] - full[first], overlap)
 
 
-def _loss(by_seed: list, column: dict) -> np.ndarray:
+def _loss(by_seed: list[float | None], column: Json) -> np.ndarray:
     values = np.array([np.nan if value is None else value for value in by_seed], np.float64)
     if column["better"] == "near":
         return np.abs(values - column["goal"])
     return -values if column["better"] == "higher" else values
 
 
-def _difference(differences: np.ndarray, overlap: float) -> dict:
+def _difference(differences: np.ndarray, overlap: float) -> Json:
     """Mean, standard error, and whether zero is inside the 95 % interval of a t distribution.
 
     Splits drawn again from the same rows are not independent: their variance is raised by test rows / training rows.
@@ -209,7 +215,7 @@ def _difference(differences: np.ndarray, overlap: float) -> dict:
 
 def columns_of(
     kind: str, foreign: list[str], has_reference: bool, unit: str = "", has_evidence: bool = False
-) -> list[dict]:
+) -> list[Json]:
     """What is in the table, in the order it is shown."""
     found = []
     if kind == "regression":
@@ -262,7 +268,7 @@ def column(
     goal: float | None = None,
     digits: int = 3,
     minor: bool = False,
-) -> dict:
+) -> Json:
     return {
         "key": key,
         "title": title,

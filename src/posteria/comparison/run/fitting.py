@@ -21,6 +21,7 @@ from posteria.methods import registry
 from posteria.posteriors.base import Posterior
 from posteria.runs import fit
 from posteria.settings import Positive, at_least, check_settings
+from posteria.tree import Json
 
 FIT_STREAM, TUNE_STREAM = 11, 12  # folded into a seed's key, which also made the split
 VALIDATION_SHARE = 0.2  # of the training rows, where settings are tuned
@@ -66,7 +67,7 @@ def _fit(
     settings: Settings, problem: Problem, fold: Fold, entry: Entry, max_seconds: float | None
 ) -> tuple[Posterior, Record]:
     method = entry.method
-    tuning: dict[str, Any] = {"gradients": 0, "seconds": 0.0}
+    tuning: Json = {"gradients": 0, "seconds": 0.0}
     trouble = ""
     if entry.role == "method":
         method = with_budget(method, settings.budget, num_rows(fold.train[0]))
@@ -95,13 +96,13 @@ def _fit(
     return posterior, record
 
 
-def _attached(problem: Problem, fold: Fold) -> dict:
+def _attached(problem: Problem, fold: Fold) -> Json:
     """What travels with a posterior, so that the command line can use it."""
     attached = {"source": problem.source} if problem.source else {}
     return attached | ({} if fold.preparation is None else {"preparation": fold.preparation.to_json()})
 
 
-def costs_of(posterior: Posterior) -> dict[str, Any]:
+def costs_of(posterior: Posterior) -> Json:
     return {
         "seconds": posterior.facts.get("seconds"),
         "gradients": posterior.facts.get("gradients"),
@@ -132,13 +133,13 @@ def _kept_draws(posterior: Any) -> int | None:
     return posterior.num_draws if hasattr(posterior, "stored") else None
 
 
-def _tune(problem: Problem, fold: Fold, method: Any) -> tuple[Any, dict, str]:
+def _tune(problem: Problem, fold: Fold, method: Any) -> tuple[Any, Json, str]:
     """The best of a few settings by the NLL of validation rows; what the trials cost, and which of them failed.
 
     Where all fail, the method's own is fitted, and fails, in the end.
     """
     candidates = trials(method)
-    costs: dict[str, Any] = {"gradients": 0, "seconds": 0.0}
+    costs: Json = {"gradients": 0, "seconds": 0.0}
     if len(candidates) < 2:
         return method, costs, ""
     x, y = fold.train

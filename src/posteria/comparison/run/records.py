@@ -23,6 +23,7 @@ from posteria.methods import registry
 from posteria.models.target import Target
 from posteria.posteriors import store
 from posteria.posteriors.saving import model_to_json
+from posteria.tree import Json
 
 RESULTS = "results.json"
 PARTS = ("runs", "rows", "pictures")
@@ -35,7 +36,7 @@ class Grades:
     scores: dict[str, float]
     arrays: dict[str, np.ndarray]  # kept with the record: what it is compared with others by
     picture: dict[str, np.ndarray] = field(default_factory=dict)
-    convergence: dict | None = None  # of a reference
+    convergence: Json | None = None  # of a reference
     ceiling: dict[str, float] = field(default_factory=dict)  # likewise
 
 
@@ -48,8 +49,8 @@ class Record:
     scores: dict[str, float | None] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)
     ceiling: dict[str, float] = field(default_factory=dict)
-    convergence: dict | None = None  # of a reference
-    settings: dict | None = None  # of the method as it was fitted: to the budget, tuned
+    convergence: Json | None = None  # of a reference
+    settings: Json | None = None  # of the method as it was fitted: to the budget, tuned
     minutes: float | None = None  # that a reference had, where time ran out
     identity: str = ""
     sums: dict[str, str] = field(default_factory=dict)  # SHA-256 of its "arrays" and its "picture"
@@ -107,7 +108,7 @@ def _read(path: Path, identity: str) -> Record:
     return record
 
 
-def write(out: Path | None, problem: Problem, fold: Fold, entry: Entry, record: Record, picture: dict) -> None:
+def write(out: Path | None, problem: Problem, fold: Fold, entry: Entry, record: Record, picture: Json) -> None:
     """Arrays first, then the file that makes them count."""
     if out is None:
         return

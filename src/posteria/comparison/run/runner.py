@@ -18,6 +18,7 @@ from posteria.comparison.run.fitting import Settings, fit_row, reason_of
 from posteria.comparison.run.records import Grades, Record
 from posteria.errors import SettingError, StoreError
 from posteria.posteriors import store
+from posteria.posteriors.base import Posterior
 
 Grade = Callable[[Problem, Fold, Entry, Any], Grades]
 Key = tuple[str, str, int]  # problem, row, seed
@@ -30,7 +31,7 @@ class Ledger:
         self.problems = problems
         self.settings = settings
         self.records: dict[Key, Record] = {}
-        self.posteriors: dict[str, dict[str, list]] = {problem.name: {} for problem, _ in problems}
+        self.posteriors: dict[str, dict[str, list[Posterior]]] = {problem.name: {} for problem, _ in problems}
         self.pictures: dict[tuple[str, str], dict[str, np.ndarray]] = {}
         self.running: tuple[str, str] | None = None
         self.just_done: Key | None = None  # a row on a split, while its end is told

@@ -45,7 +45,6 @@ Beside it, for pictures, `pictures/<problem>/<row>.npz`, of the first seed and i
 """
 
 from pathlib import Path
-from typing import Any
 
 from posteria import __version__
 from posteria.comparison.ask import Problem
@@ -59,6 +58,7 @@ from posteria.comparison.tell import score_tables, sentences
 from posteria.errors import StoreError
 from posteria.posteriors import store
 from posteria.posteriors.saving import versions
+from posteria.tree import Json
 
 __all__ = [
     "FILE",
@@ -74,7 +74,7 @@ __all__ = [
 ]
 
 
-def read(folder: str | Path) -> dict:
+def read(folder: str | Path) -> Json:
     """The results in a folder (or of the file itself)."""
     path = Path(folder) if Path(folder).suffix == ".json" else Path(folder) / FILE
     found = store.read_json(path)
@@ -83,23 +83,23 @@ def read(folder: str | Path) -> dict:
     return found
 
 
-def is_verified(found: dict) -> bool:
+def is_verified(found: Json) -> bool:
     return found.get("schema", 1) != 1
 
 
-def write(folder: Path, found: dict) -> None:
+def write(folder: Path, found: Json) -> None:
     """Atomically: a reader sees the old results or the new ones."""
     store.write_json(folder / FILE, found)
 
 
-def write_all(folder: Path, found: dict) -> None:
+def write_all(folder: Path, found: Json) -> None:
     """As JSON, CSV and LaTeX."""
     write(folder, found)
     store.write_bytes(folder / "results.csv", score_tables.as_csv(found).encode())
     store.write_bytes(folder / "results.tex", score_tables.as_latex(found).encode())
 
 
-def results_of(ledger: Ledger) -> dict:
+def results_of(ledger: Ledger) -> Json:
     """Everything as results.json has it."""
     return {
         "schema": store.SCHEMA,
@@ -112,7 +112,7 @@ def results_of(ledger: Ledger) -> dict:
     }
 
 
-def _problem(ledger: Ledger, problem: Problem, entries: list[Entry]) -> dict:
+def _problem(ledger: Ledger, problem: Problem, entries: list[Entry]) -> Json:
     numbers = judged(ledger, problem, entries)
     found = {
         "name": problem.name,
@@ -128,7 +128,7 @@ def _problem(ledger: Ledger, problem: Problem, entries: list[Entry]) -> dict:
     return found
 
 
-def _rules(ledger: Ledger, entries: list[Entry]) -> dict:
+def _rules(ledger: Ledger, entries: list[Entry]) -> Json:
     """The part of `setting` that is the entries'."""
     return {
         "budget": ledger.settings.budget,
@@ -138,7 +138,7 @@ def _rules(ledger: Ledger, entries: list[Entry]) -> dict:
     }
 
 
-def _row(ledger: Ledger, problem: Problem, entry: Entry, numbers: dict[str, Any]) -> dict:
+def _row(ledger: Ledger, problem: Problem, entry: Entry, numbers: Json) -> Json:
     records = ledger.records_of(problem, entry)
     status, reason = ledger.status_of(problem, entry)
     is_kept = ledger.settings.out is not None and entry.method is not None
@@ -164,7 +164,7 @@ def _row(ledger: Ledger, problem: Problem, entry: Entry, numbers: dict[str, Any]
     }
 
 
-def _next(found: dict, problem: Problem, entries: list[Entry]) -> dict:
+def _next(found: Json, problem: Problem, entries: list[Entry]) -> Json:
     """The commands that fit and use the recommended method as it was fitted here."""
     name = recommended(found["rows"])
     row = next((row for row in found["rows"] if row["name"] == name), None)

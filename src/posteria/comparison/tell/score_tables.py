@@ -4,11 +4,13 @@ import csv
 import io
 from typing import Any
 
+from posteria.tree import Json
+
 WIDTH = 160  # characters, where there is no terminal to ask
 GAP = 3  # between columns
 
 
-def cell(row: dict, column: dict) -> str:
+def cell(row: Json, column: Json) -> str:
     """A score as it is shown: "0.312 ± 0.010", a text, or a dash."""
     score = row["scores"][column["key"]]
     if score.get("text"):
@@ -26,7 +28,7 @@ def number(value: float, digits: int) -> str:
     return f"{value:,.{digits}f}"
 
 
-def as_text(found: dict, width: int = WIDTH) -> str:
+def as_text(found: Json, width: int = WIDTH) -> str:
     """For a terminal or a file, without colours: no number is cut, whatever the width."""
     from rich.console import Console
 
@@ -38,10 +40,10 @@ def as_text(found: dict, width: int = WIDTH) -> str:
     return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines()) + "\n"
 
 
-def _tables(problem: dict, width: int) -> list[Any]:
+def _tables(problem: Json, width: int) -> list[Any]:
     """One rich table, or several below each other so that each fits; minor columns left out."""
     label_width = max(len(_label(row)) for row in problem["rows"])
-    parts: list[list[dict]] = [[]]
+    parts: list[list[Json]] = [[]]
     used = label_width
     for column in problem["columns"]:
         if column["minor"]:
@@ -58,7 +60,7 @@ def _tables(problem: dict, width: int) -> list[Any]:
     return shown
 
 
-def _table(problem: dict, columns: list[dict]) -> Any:
+def _table(problem: Json, columns: list[Json]) -> Any:
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -73,29 +75,29 @@ def _table(problem: dict, columns: list[dict]) -> Any:
     return shown
 
 
-def _label(row: dict) -> str:
+def _label(row: Json) -> str:
     """With what is to be known of it."""
     states = {"failed": " (failed)", "waiting": " (waiting)", "running": " (running)", "cut short": " (cut short)"}
     return row["label"] + (" *" if row["labels"] else "") + states.get(row["status"], "")
 
 
-def _shown(row: dict, column: dict) -> str:
+def _shown(row: Json, column: Json) -> str:
     return "" if row["status"] in ("failed", "waiting") else cell(row, column)
 
 
-def _remarks(problem: dict) -> list[str]:
+def _remarks(problem: Json) -> list[str]:
     marked = sorted({label for row in problem["rows"] for label in row["labels"]})
     failed = [f"{row['label']} failed: {row['reason']}" for row in problem["rows"] if row["status"] == "failed"]
     done = [f"{row['label']}: {row['reason']}" for row in problem["rows"] if row["status"] == "done" and row["reason"]]
     return [*(f"* {label}" for label in marked), *failed, *done]
 
 
-def _is_best(row: dict, key: str) -> bool:
+def _is_best(row: Json, key: str) -> bool:
     versus = row["versus_best"].get(key)
     return versus is not None and (versus["difference"] == 0 or bool(versus["indistinguishable"]))
 
 
-def as_csv(found: dict) -> str:
+def as_csv(found: Json) -> str:
     """One line a row, a column a score and one for its standard error."""
     keys = list(dict.fromkeys(column["key"] for problem in found["problems"] for column in problem["columns"]))
     buffer = io.StringIO()
@@ -114,7 +116,7 @@ def as_csv(found: dict) -> str:
     return buffer.getvalue()
 
 
-def as_latex(found: dict) -> str:
+def as_latex(found: Json) -> str:
     """A booktabs table a problem; what is best, or cannot be told from it, is bold."""
     parts = []
     for problem in found["problems"]:
@@ -144,7 +146,7 @@ def _tex(text: str) -> str:
     return "".join(spelled.get(character, character) for character in text)
 
 
-def as_html(found: dict) -> str:
+def as_html(found: Json) -> str:
     """For a notebook."""
     from html import escape
 

@@ -13,6 +13,8 @@ from posteria.comparison.judge import verdicts
 from posteria.comparison.run.fitting import Settings
 from posteria.errors import SettingError
 from posteria.methods import registry
+from posteria.methods.shelf import SHELF
+from posteria.tree import Json
 
 TRUTH_NAMES = {"w1": "Wasserstein-1 distance", "tv": "total variation"}
 
@@ -45,12 +47,12 @@ def _duration(seconds: float) -> str:
     return f"{math.ceil(seconds / 60)} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-def answers(problem: dict) -> dict:
+def answers(problem: Json) -> Json:
     """Of a problem of results.json that has its rows."""
     return {"best": _best(problem), "closest": _closest(problem)}
 
 
-def _best(problem: dict) -> dict:
+def _best(problem: Json) -> Json:
     ranked, score = verdicts.best(problem["rows"]), verdicts.JUDGE
     if not ranked:
         return {"row": None, "text": "Best on held-out data: nothing is finished yet."}
@@ -76,7 +78,7 @@ def _best(problem: dict) -> dict:
     return {"row": first["name"], "text": text}
 
 
-def _closest(problem: dict) -> dict:
+def _closest(problem: Json) -> Json:
     reference = problem["reference"]
     kind = problem["data"]["kind"]
     key = verdicts.TRUTH[kind]
@@ -103,7 +105,7 @@ def _closest(problem: dict) -> dict:
     return {"row": first["name"], "text": text}
 
 
-def _why_not(reference: dict) -> str:
+def _why_not(reference: Json) -> str:
     if reference["status"] == "failed":
         return f"the reference failed: {reference['verdict']}".rstrip(". ")
     text = "the reference has not converged"
@@ -114,12 +116,12 @@ def _why_not(reference: dict) -> str:
     return text
 
 
-def _headline(problem: dict, row: dict) -> str:
+def _headline(problem: Json, row: Json) -> str:
     key, title = ("accuracy", "accuracy") if problem["data"]["kind"] == "classes" else ("rmse", "RMSE")
     return f", {title} {_value(row, key)}"
 
 
-def _value(row: dict, key: str) -> str:
+def _value(row: Json, key: str) -> str:
     score = row["scores"][key]
     return _number(score["value"]) + (f" ± {_number(score['se'])}" if score["se"] else "")
 
@@ -128,12 +130,12 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
-def _seconds(row: dict) -> float:
+def _seconds(row: Json) -> float:
     value = row["scores"]["seconds"]["value"]
     return np.inf if value is None else value
 
 
-def _cost(row: dict) -> str:
+def _cost(row: Json) -> str:
     gradients = row["scores"]["gradients"]["value"]
     seconds = f"{_seconds(row):.1f} s a fit" if np.isfinite(_seconds(row)) else "at no cost here"
     return seconds + (f" and {gradients:,.0f} gradients" if gradients else "")
@@ -142,7 +144,7 @@ def _cost(row: dict) -> str:
 # ---- commands
 
 
-def commands(problem: Problem, method: Any, settings: dict, minutes: float | None = None) -> dict:
+def commands(problem: Problem, method: Any, settings: Json, minutes: float | None = None) -> Json:
     """{"fit": ..., "predict": ...} for a method with the settings it was fitted with, and the minutes it had; empty for
     what the command line cannot say."""
     source = problem.source
@@ -173,11 +175,11 @@ def _method_name(method: Any) -> str:
     """As `--method` understands it."""
     path = f"{type(method).__module__}:{type(method).__qualname__}"
     packaged = {point.value: name for name, point in registry.installed().items()}
-    built_in = {value: name for name, value in registry.SHELF.items()}
+    built_in = {value: name for name, value in SHELF.items()}
     return (built_in | packaged).get(path, path)
 
 
-def _changes(method: Any, settings: dict, before: str = "") -> list[str]:
+def _changes(method: Any, settings: Json, before: str = "") -> list[str]:
     """ "num_draws=200", "method.num_epochs=30", ...: what differs from the defaults."""
     try:
         defaults = registry.to_json(type(method)())["settings"]
