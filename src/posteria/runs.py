@@ -16,6 +16,7 @@ from posteria.compiled import give_back
 from posteria.data.arrays import Data
 from posteria.engine.loop import Run
 from posteria.errors import DiskError, SettingError, StoreError
+from posteria.machine import check_room
 from posteria.methods import registry
 from posteria.models.likelihoods import Likelihood
 from posteria.models.model import Model
@@ -61,6 +62,7 @@ def fit(
     _check_seconds(max_seconds)
     key = as_key(key)
     target = Target(model, data)
+    _check_draws(method, target, max_seconds)
     method, start = _written_start(method, start, target, key)
     folder = None if out is None else Path(out)
     if folder is None:
@@ -127,7 +129,9 @@ def sample(
         raise SettingError(f"method is {method!r}", "a sampler", "take po.NUTS() or po.HMC()")
     _check_seconds(max_seconds)
     start = jax.tree.map(jnp.asarray, start)
-    return _fit_and_record(method, as_key(key), Density(log_density, start), start, Run(None, progress, max_seconds))
+    target = Density(log_density, start)
+    _check_draws(method, target, max_seconds)
+    return _fit_and_record(method, as_key(key), target, start, Run(None, progress, max_seconds))
 
 
 def _run(
@@ -203,6 +207,13 @@ def _fit_and_record(method: Any, key: jax.Array, target: Target | Density, start
         "is_whole": run.is_whole,
     }
     return posterior
+
+
+def _check_draws(method: Any, target: Target | Density, max_seconds: float | None) -> None:
+    """Refuse more draws than this machine holds, before anything runs; unless it is to end before."""
+    num_draws = getattr(method, "num_chains", 1) * getattr(method, "num_draws", 0)
+    if max_seconds is None:
+        check_room(num_draws * tree.num_bytes(target.structs), f"{num_draws:,} draws")
 
 
 def _check_seconds(max_seconds: float | None) -> None:

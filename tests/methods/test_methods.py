@@ -10,7 +10,7 @@ import optax
 import pytest
 
 import posteria as po
-from posteria.errors import SettingError
+from posteria.errors import SettingError, TooLargeError
 from posteria.methods import registry
 from posteria.testing import linear_regression
 
@@ -169,6 +169,17 @@ def test_an_ensemble_of_chains_is_diagnosed_as_one():
     posterior = po.fit(KNOWN.model, KNOWN.data, method, progress=False)
     assert posterior.diagnose(KNOWN.data[0]).num_chains == 4
     assert posterior.to_arviz()["posterior"].sizes["chain"] == 4
+
+
+def test_more_draws_than_the_machine_holds_are_refused_before_anything_runs(tmp_path):
+    many = po.HMC(num_draws=2 * 10**9, num_chains=1000)
+    with pytest.raises(TooLargeError, match=r"2,000,000,000,000 draws would take 32 TB"):
+        po.fit(KNOWN.model, KNOWN.data, many, out=tmp_path / "run", progress=False)
+    assert not (tmp_path / "run").exists()
+    with pytest.raises(TooLargeError):
+        po.sample(lambda p: -(p**2), 0.0, many, progress=False)
+    with pytest.raises(TooLargeError, match="network"):
+        po.Target(po.Model(po.nn.mlp((10**6, 10**6), 1)), KNOWN.data)
 
 
 def test_a_sample_that_ends_early_says_so():

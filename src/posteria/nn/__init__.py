@@ -169,4 +169,4 @@ def _check_sizes(**sizes: int | tuple[int, ...] | None) -> None:
     for name, value in sizes.items():
         for size in value if isinstance(value, tuple) else (value,):
             if size is not None and (not isinstance(size, int) or not 1 <= size <= LARGEST_INT):
-                raise SettingError(f"{name} is {value!r}", "positive whole numbers", "a layer has at least one unit")
+                raise SettingError(f"{name} is {value!r}", "positive whole numbers below 2^31", "mend the sizes")
