@@ -25,7 +25,7 @@ from posteria.methods.stochastic.sampler import (
     preconditioning_scale,
     warmup_kernel,
 )
-from posteria.methods.stochastic.schedules import factor
+from posteria.methods.stochastic.schedules import begins_cycle, factor
 from posteria.methods.stochastic.sghmc import underdamped_langevin
 from posteria.methods.stochastic.sgld import langevin
 from posteria.models.coordinates import coordinates
@@ -261,6 +261,13 @@ def test_a_cycle_falls_from_the_full_step_and_ends_with_a_draw():
     assert sizes[0] == sizes[10] == 1.0 and sizes[9] == sizes[19] < 0.03
     assert (np.diff(sizes[:10]) < 0).all()
     assert (np.asarray(factor("cyclical", jnp.arange(5), 5, 10)) == 1.0).all()
+
+
+def test_a_cycle_begins_where_its_factor_is_one_again():
+    steps = jnp.arange(40)
+    begins = np.asarray(begins_cycle(steps, 7, 10))
+    np.testing.assert_array_equal(np.flatnonzero(begins), [7, 17, 27, 37])
+    assert (np.asarray(factor("cyclical", steps, 7, 10))[begins] == 1.0).all()
 
 
 def test_hot_chains_are_reported():
