@@ -17,6 +17,7 @@ import posteria as po
 from posteria import tree
 from posteria.curvature.stiffness import stiffness
 from posteria.data.arrays import rows
+from posteria.data.batches import take
 from posteria.errors import DensityError
 from posteria.methods.stochastic.sampler import (
     Anchor,
@@ -190,7 +191,7 @@ def test_a_control_variate_cuts_gradient_variance_tenfold_near_the_mode():
 
     @jax.jit
     def both(z, numbers):
-        batch = rows(target.data, numbers)
+        batch = take(target.data, numbers)
         return estimate_gradient(flat, z, batch, None)[1], estimate_gradient(flat, z, batch, anchor)[1]
 
     plain, controlled = (
