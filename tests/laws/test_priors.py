@@ -101,8 +101,20 @@ FITTED = SimpleNamespace(  # what is asked of a Gaussian posterior of one bias a
     kind="gaussian",
     mean=np.array([0.3, -1.0]),
     spread=SimpleNamespace(kind="diagonal", variances=np.array([0.04, 0.25])),
-    target=SimpleNamespace(structs={"network": {"bias": jnp.zeros(1), "kernel": jnp.zeros((1, 1))}, "likelihood": {}}),
+    target=SimpleNamespace(
+        scales=(), structs={"network": {"bias": jnp.zeros(1), "kernel": jnp.zeros((1, 1))}, "likelihood": {}}
+    ),
 )
+
+
+class TestInputScales(PriorLaws):
+    """Relative to the inputs' scales, weights have the inner prior; tests/models has the scales' own laws."""
+
+    prior = po.priors.InputScales(po.priors.Normal(0.7))
+    leaves = tuple(leaf._replace(input_axis=0 if leaf.fan_in else None) for leaf in PriorLaws.leaves)
+
+    def reference(self, leaf):
+        return stats.norm(scale=0.7)
 
 
 class TestFromPosterior(PriorLaws):

@@ -58,6 +58,8 @@ def num_rows(x: Data) -> int:
 
 def rows(x: Data, indices: Rows) -> Data:
     """Rows of every leaf, on the host: NumPy leaves stay NumPy, and an index out of range is an error there."""
+    if isinstance(indices, jax.core.Tracer):
+        return jax.tree.map(lambda leaf: leaf[indices], x)
     return jax.tree.map(lambda leaf: _on_host(leaf)[indices], x)
 
 

@@ -54,7 +54,7 @@ class PriorLaws:
     def test_its_settings_survive_json(self) -> None:
         """A prior of Posteria is written down; any other is not, and is passed again."""
         stored = built_in.to_json(self.prior)
-        if type(self.prior) in (*built_in.MEMBERS.values(), built_in.ByPath):
+        if type(self.prior) in (*built_in.MEMBERS.values(), built_in.ByPath, built_in.InputScales):
             assert built_in.from_json(json.loads(json.dumps(stored, sort_keys=True))) == self.prior
         else:
             assert stored is None
