@@ -51,7 +51,7 @@ def test_settings_out_of_range_are_refused(settings):
     [
         (po.MCLMC, {"energy_variance": 0.0}),
         (po.MCLMC, {"num_warmup": 0}),
-        (po.AdjustedMCLMC, {"num_steps": 1.0}),
+        (po.AdjustedMCLMC, {"mean_steps": 1.0}),
         (po.ParallelTempering, {"num_replicas": 1}),
         (po.SVGD, {"size": 0}),
         (po.SVGD, {"learning_rate": 0.0}),
