@@ -18,7 +18,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from functools import wraps
 from types import FunctionType
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, cast
 
 MOST_BYTES = 2**30  # of compiled code
 RECENT_BYTES = 48 * 2**20  # of it for ready networks that nobody holds any more
@@ -43,7 +43,8 @@ def kept(fn: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
             entries = _slot_of((*args, *kwargs.values())).entries
             if (entry := entries.get(key)) is not None:
                 entry.used = next(_clock)
-                return entry.value
+                value: Result = entry.value
+                return value
         value = fn(*args, **kwargs)
         with _lock:
             entries[key] = _Entry(value, next(_clock))
@@ -101,7 +102,7 @@ def contents(part: Any) -> Hashable:
     if _hash_of(part) is not object.__hash__:
         try:
             hash(part)
-            return part
+            return cast(Hashable, part)
         except TypeError:  # a frozen dataclass that holds an array
             pass
     return id(part), _frozen(part, ())
@@ -141,7 +142,7 @@ def _frozen(value: Any, above: tuple[int, ...]) -> Hashable:
         return (type(value), None if own else id(value), _frozen(own, above))
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return (type(value), _frozen({f.name: getattr(value, f.name) for f in dataclasses.fields(value)}, above))
-    return value
+    return cast(Hashable, value)
 
 
 # ---- where things are kept
@@ -218,7 +219,8 @@ def _attached(owner: Any, is_users: bool) -> _Slot | None:
             if len(_users_slots) >= MANY_OWNERS:
                 _forget_dropped()
             _users_slots.add(attributes[SLOT])
-    return attributes[SLOT]
+    slot: _Slot = attributes[SLOT]
+    return slot
 
 
 def _forget_dropped() -> None:

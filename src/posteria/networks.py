@@ -120,7 +120,8 @@ def _from_nnx(module: Any, build: Builder | None = None) -> Network:
 
     def apply(params: Params, x: Data) -> jax.Array:
         # copy: a layer that writes to its statistics writes to the copy, which is thrown away
-        return nnx.merge(graph, layout.from_dict(params), frozen, copy=True)(x)
+        outputs: jax.Array = nnx.merge(graph, layout.from_dict(params), frozen, copy=True)(x)
+        return outputs
 
     if build is None:
         return _trained(layout.to_dict(weights), apply)
@@ -139,7 +140,8 @@ def _from_equinox(module: Any, build: Builder | None = None) -> Network:
     layout = Layout.of(weights)
 
     def apply(params: Params, x: Data) -> jax.Array:
-        return jax.vmap(eqx.combine(layout.from_dict(params), frozen))(x)  # an Equinox module maps one datum
+        outputs: jax.Array = jax.vmap(eqx.combine(layout.from_dict(params), frozen))(x)  # it maps one datum
+        return outputs
 
     if build is None:
         return _trained(layout.to_dict(weights), apply)
@@ -161,10 +163,12 @@ def _from_linen(module: Any) -> Network:
         return variables.pop("params", {}), variables
 
     def call(params: Params, frozen: Frozen, x: Data) -> jax.Array:
+        outputs: jax.Array
         if not frozen:
-            return module.apply({"params": params}, x)
-        # mutable, and thrown away: a layer that updates its statistics is judged by its outputs, like in NNX
-        return module.apply({"params": params, **frozen}, x, mutable=list(frozen))[0]
+            outputs = module.apply({"params": params}, x)
+        else:  # mutable, and thrown away: a layer that updates its statistics is judged by its outputs, like in NNX
+            outputs = module.apply({"params": params, **frozen}, x, mutable=list(frozen))[0]
+        return outputs
 
     if module.scope is not None:
         module, variables = module.unbind()
@@ -236,7 +240,7 @@ class Layout:
         return nested
 
     def from_dict(self, nested: Params) -> Tree:
-        def leaf(names: tuple[str, ...]) -> jax.Array:
+        def leaf(names: tuple[str, ...]) -> Tree:
             value = nested
             for name in names:
                 value = value[name]

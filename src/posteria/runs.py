@@ -131,7 +131,8 @@ def sample(
     start = jax.tree.map(jnp.asarray, start)
     target = Density(log_density, start)
     _check_draws(method, target, max_seconds)
-    return _fit_and_record(method, as_key(key), target, start, Run(None, progress, max_seconds))
+    draws: Draws = _fit_and_record(method, as_key(key), target, start, Run(None, progress, max_seconds))
+    return draws
 
 
 def _run(
@@ -155,7 +156,7 @@ def _run(
     if folder is not None and not store.is_verified(manifest):
         run.note(store.UNVERIFIED)
     try:
-        posterior = _fit_and_record(method, key, target, start, run)
+        posterior: Posterior = _fit_and_record(method, key, target, start, run)
         posterior.attached = manifest.get("attached", {})
         if folder is not None:
             saving.write_posterior(posterior, folder, manifest, "complete" if run.is_whole else "cut short")

@@ -345,7 +345,10 @@ def _row_shapes_of(kernel: Kernel, keep: Keep, signature: tree.Signature) -> tup
         return keep(state), info
 
     treedef, leaves = signature
-    return jax.eval_shape(one_row, *treedef.unflatten(jax.ShapeDtypeStruct(*leaf) for leaf in leaves))
+    shapes: tuple[Tree, Tree] = jax.eval_shape(
+        one_row, *treedef.unflatten(jax.ShapeDtypeStruct(*leaf) for leaf in leaves)
+    )
+    return shapes
 
 
 def _capacity(kept_like: Tree, num_rows: int) -> int:

@@ -89,7 +89,8 @@ def _known(name: str) -> type | None:
     """A method of this package, a registered one, or one of an installed package."""
     if name in SHELF:
         module, attribute = SHELF[name].split(":")
-        return getattr(import_module(module), attribute)
+        method: type = getattr(import_module(module), attribute)
+        return method
     if name in _registered:
         return _registered[name]
     point = installed().get(name)

@@ -356,7 +356,8 @@ def _log_prior_of_precision(own: Params, shape: float, rate: float) -> jax.Array
     if not own:
         return jnp.zeros(())
     constant = shape * math.log(rate) - math.lgamma(shape)
-    return constant + shape * own["log_precision"] - rate * jnp.exp(own["log_precision"])
+    density: jax.Array = constant + shape * own["log_precision"] - rate * jnp.exp(own["log_precision"])
+    return density
 
 
 def _log_scale(scale: float | Infer, own: Params) -> jax.Array | float:
@@ -393,4 +394,5 @@ def to_json(likelihood: Likelihood) -> Json | None:
 
 
 def from_json(stored: Json) -> Likelihood:
-    return parts.from_json(stored, MEMBERS)
+    likelihood: Likelihood = parts.from_json(stored, MEMBERS)
+    return likelihood

@@ -85,13 +85,19 @@ class ByPath:
         return _init(self.prior_of(leaf), leaf)
 
     def log_prior(self, own: Own, leaf: Leaf) -> jax.Array:
-        return self.prior_of(leaf).log_prior(own, leaf)  # type: ignore[attr-defined]
+        prior: Any = self.prior_of(leaf)  # one that has parameters of its own
+        density: jax.Array = prior.log_prior(own, leaf)
+        return density
 
     def sample_own(self, key: jax.Array, leaf: Leaf) -> Own:
-        return self.prior_of(leaf).sample_own(key, leaf)  # type: ignore[attr-defined]
+        prior: Any = self.prior_of(leaf)
+        own: Own = prior.sample_own(key, leaf)
+        return own
 
     def log_scale(self, own: Own, leaf: Leaf) -> jax.Array:
-        return self.prior_of(leaf).log_scale(own, leaf)  # type: ignore[attr-defined]
+        prior: Any = self.prior_of(leaf)
+        log_scale: jax.Array = prior.log_scale(own, leaf)
+        return log_scale
 
 
 @dataclass(frozen=True)
@@ -229,6 +235,7 @@ def from_json(stored: Json) -> Prior:
         if stored["name"] == "InputScales":
             return InputScales(from_json(stored["settings"]["prior"]), stored["settings"]["log_std"])
         if stored["name"] != "ByPath":
-            return parts.from_json(stored, MEMBERS)
+            prior: Prior = parts.from_json(stored, MEMBERS)
+            return prior
         pairs, default = stored["settings"]["priors"], stored["settings"]["default"]
         return ByPath([(pattern, from_json(prior)) for pattern, prior in pairs], from_json(default))

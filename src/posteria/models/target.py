@@ -146,7 +146,8 @@ class Target:
     def relative_log_prior(self, relative: Params) -> jax.Array:
         prior: Any = self.model.prior
         if hasattr(prior, "joint_log_prob"):
-            return prior.joint_log_prob(relative)
+            density: jax.Array = prior.joint_log_prob(relative)
+            return density
         leaves = zip(jax.tree.leaves(relative["network"]), self._leaves)
         own = self.model.likelihood.log_prior(relative["likelihood"])
         if self.scales:

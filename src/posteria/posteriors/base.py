@@ -46,7 +46,7 @@ class Posterior(ABC):
     @property
     def num_draws(self) -> int:
         """How many draws a prediction averages over, unless told otherwise."""
-        return self.facts.get("predict_draws", PREDICT_DRAWS)
+        return int(self.facts.get("predict_draws", PREDICT_DRAWS))
 
     @abstractmethod
     def draws(self, key: jax.Array, x: Data, num_draws: int) -> tuple[jax.Array, tree.Params]:
@@ -79,19 +79,23 @@ class Posterior(ABC):
 
     def calibrate(self, x: Data, y: Any) -> "Calibrated":
         """Intervals (or sets of classes) that hold what they promise, from rows that were not fitted to."""
-        return verb("calibrate")(self, x, y)
+        calibrated: Calibrated = verb("calibrate")(self, x, y)
+        return calibrated
 
     def thin(self, num_draws: int, x: Data = None) -> "Posterior":
         """Fewer draws, chosen to keep the prediction at x (evenly, where no x is given)."""
-        return verb("thin")(self, num_draws, x)
+        thinned: Posterior = verb("thin")(self, num_draws, x)
+        return thinned
 
     def prune(self, by: str = "snr", *, fraction: float | None = None, threshold: float | None = None) -> "Pruned":
         """Remove the weights of layers that their noise drowns: see `posteria.posteriors.pruned.prune`."""
-        return verb("prune")(self, by, fraction, threshold)
+        pruned: Pruned = verb("prune")(self, by, fraction, threshold)
+        return pruned
 
     def export(self, path: str | Path, num_draws: int | None = None, if_exists: str = "error") -> int:
         """Write a folder that predicts with JAX alone; returns its size in bytes."""
-        return verb("export")(self, path, num_draws, if_exists)
+        num_bytes: int = verb("export")(self, path, num_draws, if_exists)
+        return num_bytes
 
     def check_x(self, x: Data) -> Any:
         """x as arrays, refused where its features are not those of the fit."""
@@ -137,7 +141,8 @@ class Pruned(Posterior):
 
     def compressed(self) -> "Pruned":
         """The same distribution, computed from sparse arrays."""
-        return verb("compress")(self)
+        compressed: Pruned = verb("compress")(self)
+        return compressed
 
 
 def check_num_draws(num_draws: int) -> int:

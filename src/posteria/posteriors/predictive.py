@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
 from jax.scipy.special import logsumexp, ndtri, xlogy
 
 from posteria import tree
@@ -56,7 +57,7 @@ class Predictive:
 
     @property
     def std(self) -> np.ndarray:
-        return np.sqrt(self._moments[1] + self._moments[2])
+        return np.asarray(np.sqrt(self._moments[1] + self._moments[2]))
 
     @property
     def probs(self) -> np.ndarray:
@@ -77,24 +78,26 @@ class Predictive:
     def entropy(self) -> np.ndarray:
         """Of the average class probabilities, in nats: (n,)."""
         self._need("probs", "an entropy", "use std")
-        return entropy_of(self.probs)
+        return np.asarray(entropy_of(self.probs))
 
     @property
     def mutual_information(self) -> np.ndarray:
         """Between the class and the weights, in nats: (n,)."""
         self._need("probs", "a mutual information", "use epistemic")
-        return np.maximum(self.entropy - self._entropies[1], 0.0)
+        return np.asarray(np.maximum(self.entropy - self._entropies[1], 0.0))
 
     def log_prob(self, y: Any) -> np.ndarray:
         """Log density of the mixture at y, (n,)."""
         y = self.check_y(y)
-        return self._map(_log_prob, y=y)
+        log_prob: np.ndarray = self._map(_log_prob, y=y)
+        return log_prob
 
     def cdf(self, y: Any) -> np.ndarray:
         """P(target <= y), each target alone: (n, targets)."""
         self._need("cdf", "a distribution function", "use probs")
         y = self.check_y(y)
-        return self._map(_cdf, y=y)
+        cdf: np.ndarray = self._map(_cdf, y=y)
+        return cdf
 
     def quantile(self, q: float | Any) -> np.ndarray:
         """Of the mixture, each target alone: (n, targets), with a leading axis where q is a list."""
@@ -139,11 +142,13 @@ class Predictive:
     @cached_property
     def _moments(self) -> tuple[np.ndarray, ...]:
         self._need("moments", "a mean and a variance", "use sample")
-        return self._map(moments_of)
+        moments: tuple[np.ndarray, ...] = self._map(moments_of)
+        return moments
 
     @cached_property
     def _entropies(self) -> tuple[np.ndarray, ...]:
-        return self._map(entropies_of)
+        entropies: tuple[np.ndarray, ...] = self._map(entropies_of)
+        return entropies
 
     def _map(
         self,
@@ -172,13 +177,13 @@ class Predictive:
     def _block_size(self, num_held: int) -> int:
         return int(np.clip(BLOCK_ELEMENTS // (num_held * self._num_outputs), 1, MAX_BLOCK))
 
-    def check_y(self, y: Any) -> np.ndarray:
-        y = self._likelihood.check(y, self._num_outputs)
-        if len(y) != num_rows(self._x):
+    def check_y(self, y: npt.ArrayLike) -> np.ndarray:
+        checked: np.ndarray = self._likelihood.check(y, self._num_outputs)
+        if len(checked) != num_rows(self._x):
             raise DataError(
-                f"y has {len(y)} rows, x has {num_rows(self._x)}", "the same number", "pass the y of this x"
+                f"y has {len(checked)} rows, x has {num_rows(self._x)}", "the same number", "pass the y of this x"
             )
-        return y
+        return checked
 
     def _need(self, capability: str, what: str, instead: str) -> None:
         if not hasattr(self._likelihood, capability):
@@ -217,7 +222,8 @@ def _log_prob(likelihood: Likelihood, own: tree.Params, outputs: jax.Array, y: j
 
 
 def _cdf(likelihood: Any, own: tree.Params, outputs: jax.Array, y: jax.Array) -> jax.Array:
-    return _over_draws(lambda own, outputs: likelihood.cdf(own, outputs, y), own, outputs).mean(0)
+    cdf: jax.Array = _over_draws(lambda own, outputs: likelihood.cdf(own, outputs, y), own, outputs).mean(0)
+    return cdf
 
 
 def _sample(
@@ -250,7 +256,8 @@ def quantiles_of(likelihood: Likelihood, own: tree.Params, outputs: jax.Array, y
 
         def is_outside(carry: Carry) -> jax.Array:
             low, high, width = carry
-            return ((cdf(low) >= q) | (cdf(high) < q)).any() & (width < 1e30 * std).all()
+            is_not_held: jax.Array = ((cdf(low) >= q) | (cdf(high) < q)).any() & (width < 1e30 * std).all()
+            return is_not_held
 
         low, high, _ = jax.lax.while_loop(is_outside, widen, (means.min(0) - std, means.max(0) + std, std))
 
@@ -267,7 +274,8 @@ def quantiles_of(likelihood: Likelihood, own: tree.Params, outputs: jax.Array, y
 
         def is_open(carry: Carry) -> jax.Array:
             *_, is_solved, number = carry
-            return (number < QUANTILE_STEPS) & ~is_solved.all()
+            is_unsolved: jax.Array = (number < QUANTILE_STEPS) & ~is_solved.all()
+            return is_unsolved
 
         tolerance = 1e-4 * jnp.minimum(q, 1 - q)
         guess = jnp.clip(means.mean(0) + std * ndtri(q), low, high)

@@ -6,8 +6,10 @@ import jax
 
 from posteria import tree
 from posteria.compiled import kept
+from posteria.data.arrays import Data
 from posteria.models.target import Target
 from posteria.posteriors.gaussian import GaussianPosterior, Spread
+from posteria.tree import Json
 
 
 class RelativeGaussianPosterior(GaussianPosterior):
@@ -31,7 +33,7 @@ class RelativeGaussianPosterior(GaussianPosterior):
         return jax.vmap(_absolute(self.target))(self.mean + self.spread.sample(key, num_draws))
 
 
-def gaussian_posterior(target: Target, relative_mean: Any, spread: Spread, facts: dict) -> GaussianPosterior:
+def gaussian_posterior(target: Target, relative_mean: Any, spread: Spread, facts: Json) -> GaussianPosterior:
     """Of a Gaussian over relative coordinates, which are the weights themselves where no scale is inferred."""
     return (RelativeGaussianPosterior if target.scales else GaussianPosterior)(target, relative_mean, spread, facts)
 
@@ -47,7 +49,7 @@ def _forward(target: Target) -> Any:
     """Draw by draw, so that all draws' weights are never held at once."""
     absolute = _absolute(target)
 
-    def one(mean: jax.Array, spread: Spread, key: jax.Array, x: Any) -> tuple:
+    def one(mean: jax.Array, spread: Spread, key: jax.Array, x: Data) -> tuple[jax.Array, tree.Params]:
         params = absolute(mean + spread.noise(key))
         return target.model.outputs(params["network"], x), params["likelihood"]
 

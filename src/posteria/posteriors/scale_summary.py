@@ -7,16 +7,17 @@ import numpy as np
 
 from posteria import tree
 from posteria.models.target import Target
+from posteria.tree import Json
 
 DRAWS = 200  # of posteriors that hold none, and whose Gaussian is not at hand
 SUMMARY_KEY = 0
 
 
-def prior_scales(posterior: Any) -> dict[str, dict]:
+def prior_scales(posterior: Any) -> dict[str, Json]:
     """By leaf: mean, standard deviation, and quantiles of its scale; under "inputs" lists of them, one an input."""
     target: Target = posterior.target
     draws = _logarithms(posterior)
-    found: dict[str, dict] = {}
+    found: dict[str, Json] = {}
     for path, own in draws.items():
         for name in own:
             alone = {other: value if other == name else np.zeros_like(value) for other, value in own.items()}

@@ -38,7 +38,7 @@ def _first_paths(apply: Apply, params: tree.Params, x: Any) -> list[str]:
         paths.append(operation.path)
         return operation.op(operation.x, operation.weight), operation.x
 
-    def inputs(params: tree.Params) -> dict[str, tuple]:
+    def inputs(params: tree.Params) -> dict[str, tuple[linear.Record, ...]]:
         return linear.interpret(apply, rule)(params, x)[1]  # (leaf: the inputs of its operations)
 
     jaxpr, shapes = jax.make_jaxpr(inputs, return_shape=True)(params)

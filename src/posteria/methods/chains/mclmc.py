@@ -222,7 +222,7 @@ def unadjusted(num_warmup: int, step_size: float | None, energy_variance: float)
             keys = jax.random.split(key, num_warmup)
             inner, _ = jax.lax.scan(lambda inner, k: (move(k, inner, tuning, log_density)[0], None), inner, keys)
             return inner, tuning, jnp.asarray(num_warmup)
-        return mclmc_find_L_and_step_size(
+        found: Tuned = mclmc_find_L_and_step_size(
             kernel,
             num_warmup,
             inner,
@@ -234,6 +234,7 @@ def unadjusted(num_warmup: int, step_size: float | None, energy_variance: float)
             desired_energy_var=energy_variance,
             params=MCLMCAdaptationState(*tuning),
         )
+        return found
 
     return Motion(lambda key, z, log_density: mclmc.init(z, log_density, key), _first(step_size, 0.25), tune, move)
 
@@ -274,7 +275,7 @@ def adjusted(num_warmup: int, step_size: float | None, mean_steps: float, target
             keys = jax.random.split(key, num_warmup)
             inner, taken = jax.lax.scan(lambda inner, k: _counted(move(k, inner, tuning, log_density)), inner, keys)
             return inner, tuning, taken.sum() // GRADIENTS_A_STEP
-        return adjusted_mclmc_find_L_and_step_size(
+        found: Tuned = adjusted_mclmc_find_L_and_step_size(
             kernel,
             log_density,
             num_warmup,
@@ -286,6 +287,7 @@ def adjusted(num_warmup: int, step_size: float | None, mean_steps: float, target
             params=MCLMCAdaptationState(*tuning),
             target_num_integration_steps=mean_steps,
         )
+        return found
 
     def init(key: jax.Array, position: jax.Array, log_density: LogDensity) -> tree.Tree:
         return adjusted_mclmc_dynamic.init(position, log_density, jax.random.key_data(key))

@@ -126,7 +126,8 @@ def ladder_kernel(
 
     def init(key: jax.Array, start: tree.Params, data: Data) -> Ladder:
         if not is_warmup:
-            return start._replace(step_sizes=jax.vmap(search_final)(start.searches))
+            tuned: Ladder = start._replace(step_sizes=jax.vmap(search_final)(start.searches))
+            return tuned
         step_sizes = jnp.full(num_replicas, first_step_size, start.dtype)
         return Ladder(start, jax.vmap(search_init)(step_sizes), step_sizes, jnp.asarray(0))
 

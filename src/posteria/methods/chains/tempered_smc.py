@@ -76,7 +76,8 @@ def _smc_run(smc: TemperedSMC, target: Target) -> Callable[[jax.Array, Data], ja
     def move(
         key: jax.Array, state: tree.Tree, log_density: LogDensity, step_size: jax.Array, variances: jax.Array
     ) -> tuple[tree.Tree, tree.Tree]:
-        return hmc(key, state, log_density, step_size, variances, smc.num_leapfrog)
+        moved: tuple[tree.Tree, tree.Tree] = hmc(key, state, log_density, step_size, variances, smc.num_leapfrog)
+        return moved
 
     def draw(key: jax.Array) -> jax.Array:
         key_network, key_own = jax.random.split(key)
@@ -109,7 +110,8 @@ def _smc_run(smc: TemperedSMC, target: Target) -> Callable[[jax.Array, Data], ja
 
         def is_on_its_way(carry: Carry) -> jax.Array:
             state, log_z, _, number = carry
-            return (state.tempering_param < 1.0) & (number < MAX_POWERS) & jnp.isfinite(log_z)
+            is_going_on: jax.Array = (state.tempering_param < 1.0) & (number < MAX_POWERS) & jnp.isfinite(log_z)
+            return is_going_on
 
         particles = jax.lax.map(draw, jax.random.split(key_prior, smc.num_particles))
         start = adaptive_tempered.init(particles), jnp.zeros(()), jnp.asarray(FIRST_STEP_SIZE), 0

@@ -193,7 +193,8 @@ def note_prior(run: Run, target: Target, leaves: list[Leaf], is_log_uniform: boo
 
 
 def _leaf(network: tree.Params, path: str) -> jax.Array:
-    return jax.tree.leaves(network)[tree.paths(network).index(path)]
+    leaf: jax.Array = jax.tree.leaves(network)[tree.paths(network).index(path)]
+    return leaf
 
 
 def _multiplied(network: tree.Params, alphas: dict[str, jax.Array]) -> dict[str, jax.Array]:

@@ -31,7 +31,8 @@ class Ensemble:
 
     def fit(self, key: jax.Array, target: Target, start: tree.Params, run: Run) -> Posterior:
         if hasattr(self.method, "fit_members"):  # all at once, spread over the machine
-            return self.method.fit_members(key, target, start, run, self.size)
+            together: Posterior = self.method.fit_members(key, target, start, run, self.size)
+            return together
         starts = [None] * self.size
         if start is not None:
             starts = [tree.index(target.as_starts(start, self.size), i) for i in range(self.size)]

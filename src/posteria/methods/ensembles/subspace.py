@@ -114,7 +114,8 @@ def _hessian(target: Target) -> Callable[..., jax.Array]:
         def negative_log_density(z: jax.Array) -> jax.Array:
             return -target.log_density(unravel(centre + directions @ z), data)
 
-        return jax.hessian(negative_log_density)(jnp.zeros(directions.shape[1]))
+        matrix: jax.Array = jax.hessian(negative_log_density)(jnp.zeros(directions.shape[1]))
+        return matrix
 
     return jax.jit(hessian)
 

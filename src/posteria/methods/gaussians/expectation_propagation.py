@@ -247,6 +247,7 @@ def _log_evidence(target: Target) -> Callable[..., tree.Tree]:
         factor = jnp.linalg.cholesky(state.covariance)
         white = jax.scipy.linalg.solve_triangular(factor, state.mean, lower=True)
         log_volume = jnp.log(jnp.diag(factor)).sum() - 0.5 * jnp.log(prior_variance).sum()
-        return (log_z - log_site.sum(-1)).sum() + log_volume + 0.5 * white @ white
+        log_evidence_of_state: jax.Array = (log_z - log_site.sum(-1)).sum() + log_volume + 0.5 * white @ white
+        return log_evidence_of_state
 
     return log_evidence

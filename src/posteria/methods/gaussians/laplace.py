@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -117,7 +117,7 @@ class Laplace:
     ) -> tuple[Target, tree.Params]:
         if start is None and not target.model.network.trained:
             climb = default_map(target) if isinstance(self.map, str) else self.map
-            climbed = climb.fit(key, target, None, run)
+            climbed: Any = climb.fit(key, target, None, run)
             with_prior = Target(climbed.model, target.data) if climbed.model != target.model else target
             return with_prior, tree.index(climbed.stored.params, (0, 0))
         params = target.init(key) if start is None else tree.index(target.as_starts(start, 1), 0)
@@ -197,7 +197,8 @@ def _compiled_own_hessian(target: Target) -> Callable[..., tree.Tree]:
         if part is None:
             return target.model.likelihood.log_prior(own)
         batch, counts = part
-        return (counts * target.log_likelihood({**params, "likelihood": own}, batch)).sum()
+        total: jax.Array = (counts * target.log_likelihood({**params, "likelihood": own}, batch)).sum()
+        return total
 
     return jax.jit(lambda own, params, part: jax.hessian(value)(tree.ravel(own), params, part))
 

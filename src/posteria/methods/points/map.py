@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +15,7 @@ from posteria.data.batches import batch_of
 from posteria.engine.loop import Kernel, Run
 from posteria.errors import SettingError
 from posteria.models.target import Target, check_starts, log_densities
+from posteria.posteriors.base import Posterior
 from posteria.posteriors.draws import Draws, DrawsPosterior
 from posteria.settings import Count, Optimizer, Positive, Share, check_settings, refuse_idle
 
@@ -52,10 +53,10 @@ class MAP:
         if self.tune and self.validation:
             raise SettingError("tune and validation", "one of them", "the evidence needs no rows held out")
 
-    def fit(self, key: jax.Array, target: Target, start: tree.Params, run: Run) -> DrawsPosterior:
+    def fit(self, key: jax.Array, target: Target, start: tree.Params, run: Run) -> Posterior:
         return self.fit_members(key, target, start, run, 1)
 
-    def fit_members(self, key: jax.Array, target: Target, start: tree.Params, run: Run, size: int) -> DrawsPosterior:
+    def fit_members(self, key: jax.Array, target: Target, start: tree.Params, run: Run, size: int) -> Posterior:
         """`size` modes from as many starts, as chains of one draw."""
         key_start, key_climb = jax.random.split(key)
         if start is None:
@@ -69,7 +70,7 @@ class MAP:
         flat = np.asarray(tree.ravel_each(climbed.params))[:, None]  # (member, 1, size)
         return DrawsPosterior(target, Draws(target.structs, flat, {"log_density": climbed.log_density[:, None]}))
 
-    def _fit_tuned(self, key: jax.Array, target: Target, starts: tree.Params, run: Run, size: int) -> Any:
+    def _fit_tuned(self, key: jax.Array, target: Target, starts: tree.Params, run: Run, size: int) -> Posterior:
         """Each member by itself: each has a prior of its own."""
         from posteria.methods.points.tuning import climb_tuned
         from posteria.posteriors.mixture import MixturePosterior
@@ -80,7 +81,7 @@ class MAP:
                 "temperature 1: there is no evidence at another",
                 "leave tune out, and choose T by held-out data",
             )
-        members: list[Any] = []
+        members: list[Posterior] = []
         for i, key_member in enumerate(jax.random.split(key, size)):
             stage = run if size == 1 else run.stage(f"member {i + 1}", share=1 / (size - i))
             tuned, climbed = climb_tuned(self, key_member, target, tree.index(starts, i), stage)
@@ -196,7 +197,10 @@ def ascent(
             return ascend(state, data)
         # a stopped chain stands still, so that the loop may end it whenever it next looks
         idle = Info(state.best_score * target.num_data, jnp.asarray(0), jnp.asarray(True))
-        return jax.lax.cond(state.stale_epochs >= patience, lambda s: (s, idle), lambda s: ascend(s, data), state)
+        stepped: tuple[Ascent, Info] = jax.lax.cond(
+            state.stale_epochs >= patience, lambda s: (s, idle), lambda s: ascend(s, data), state
+        )
+        return stepped
 
     return Kernel(init, step)
 

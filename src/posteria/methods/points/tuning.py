@@ -171,7 +171,8 @@ def _compiled_own(target: Target) -> Callable[..., tree.Params]:
             log_likelihood = likelihood.log_prob(own, mean, y)
             penalty = jnp.einsum("nij,nji->n", covariance, likelihood.output_hessian(own, mean, y))
             share = target.num_data / len(log_likelihood)
-            return share * (log_likelihood - 0.5 * penalty).sum() + likelihood.log_prior(own)
+            value: jax.Array = share * (log_likelihood - 0.5 * penalty).sum() + likelihood.log_prior(own)
+            return value
 
         def newton(flat: jax.Array, _: None) -> tuple[jax.Array, None]:
             gradient, hessian = jax.grad(value)(flat), jax.hessian(value)(flat)

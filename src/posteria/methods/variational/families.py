@@ -56,7 +56,8 @@ class DiagonalFamily:
         """Log density of q at weights."""
         mean, std = self.marginals(phi)
         terms = jax.tree.map(lambda m, s, w: normal_density((w - m) / s, jnp.log(s)).sum(), mean, std, params)
-        return sum(jax.tree.leaves(terms))
+        value: jax.Array = sum(jax.tree.leaves(terms))
+        return value
 
     def log_prob_at_draw(self, phi: Phi, key: jax.Array, draw: tree.Params) -> jax.Array:
         """Log density of q at `draw(phi, key)`, whose gradient is that along the draw alone."""
@@ -152,15 +153,18 @@ class LowRankFamily(DiagonalFamily):
         white = (tree.ravel(params) - phi["mean"]) / std
         along = (phi["factor"] / std[:, None]).T @ white
         distance = white @ white - along @ jnp.linalg.solve(self._inner(phi), along)  # Woodbury
-        return -0.5 * distance - self._log_root_determinant(phi) - 0.5 * len(std) * LOG_2PI
+        value: jax.Array = -0.5 * distance - self._log_root_determinant(phi) - 0.5 * len(std) * LOG_2PI
+        return value
 
     def _inner(self, phi: Phi) -> jax.Array:
         scaled = phi["factor"] / softplus(phi["rho"])[:, None]
-        return jnp.eye(self.rank) + scaled.T @ scaled
+        value: jax.Array = jnp.eye(self.rank) + scaled.T @ scaled
+        return value
 
     def _log_root_determinant(self, phi: Phi) -> jax.Array:
         """Of diag(std^2) + factor factor^T."""
-        return jnp.log(softplus(phi["rho"])).sum() + 0.5 * jnp.linalg.slogdet(self._inner(phi))[1]
+        value: jax.Array = jnp.log(softplus(phi["rho"])).sum() + 0.5 * jnp.linalg.slogdet(self._inner(phi))[1]
+        return value
 
     def normal(self, phi: Phi) -> tuple[jax.Array, gaussian.Spread]:
         return phi["mean"], gaussian.LowRank(softplus(phi["rho"]), phi["factor"])

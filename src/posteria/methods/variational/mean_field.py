@@ -129,7 +129,8 @@ class MeanField:
         if family.has_elbo:
             kernel = variational.elbo_kernel(bare, family, batch_size)
             facts = variational.estimate_elbo(kernel, key_elbo, phi, target.data, run, steps_per_epoch)
-        return family.posterior(target, phi, facts)
+        posterior: GaussianPosterior = family.posterior(target, phi, facts)
+        return posterior
 
 
 @kept

@@ -19,7 +19,10 @@ import importlib.util  # noqa: E402
 import json  # noqa: E402
 import time  # noqa: E402
 import types  # noqa: E402
+from importlib.abc import Loader  # noqa: E402
+from importlib.machinery import ModuleSpec  # noqa: E402
 from pathlib import Path  # noqa: E402
+from typing import Any  # noqa: E402
 
 import jax  # noqa: E402
 import jax.export  # noqa: E402
@@ -28,6 +31,7 @@ import numpy as np  # noqa: E402
 ABOUT, FUNCTION, CELLS = "artifact.json", "function.bin", "cells.py"
 FORMATS = ("posteria-export-1", "posteria-export-2")  # the first has no checksums
 MAX_BLOCK = 4096  # rows at once
+Columns = dict[str, np.ndarray]
 
 
 class ExportError(ValueError):
@@ -37,7 +41,7 @@ class ExportError(ValueError):
 class Predictor:
     """What a folder predicts: `mean`, `std`, `lower`, `upper`, `epistemic_std`, or `probs`, `entropy`, ..."""
 
-    def __init__(self, folder):
+    def __init__(self, folder: str | Path) -> None:
         self._cells = _own_code()
         folder = Path(folder)
         self.about = _read_about(folder)
@@ -46,7 +50,7 @@ class Predictor:
         function = jax.export.deserialize(bytearray(_verified(folder, FUNCTION, self.about)))
         self._call = jax.jit(function.call)
 
-    def __call__(self, rows, level=0.9):
+    def __call__(self, rows: Any, level: float = 0.9) -> Columns:
         if not 0 < level < 1:
             raise ExportError(f"level is {level}, wanted a number between 0 and 1")
         x = self.inputs(rows)
@@ -56,14 +60,14 @@ class Predictor:
         raw = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         return raw if self.about["y"] is None else self._in_units(raw)
 
-    def _block(self, x, level):
+    def _block(self, x: np.ndarray, level: float) -> Columns:
         num_rows, fixed = len(x), self.about["batch"]
         padded = fixed or 1 << (num_rows - 1).bit_length()  # few different sizes are compiled
         x = np.concatenate([x, np.repeat(x[-1:], -num_rows % padded, axis=0)])
         parts = [self._call(x[first : first + padded], np.float32(level)) for first in range(0, len(x), padded)]
         return {name: np.concatenate([part[name] for part in parts])[:num_rows] for name in parts[0]}
 
-    def inputs(self, rows):
+    def inputs(self, rows: Any) -> np.ndarray:
         """Rows as the network's x."""
         if self.about["columns"] is not None:
             columns = self.about["columns"]
@@ -78,7 +82,7 @@ class Predictor:
             raise ExportError(f"rows of shape {x.shape[1:]}, wanted {tuple(self.about['shape'])}")
         return x
 
-    def _encoded(self, column, rows):
+    def _encoded(self, column: dict[str, Any], rows: Any) -> np.ndarray:
         name, known = column["name"], column.get("levels", ())
         try:
             values = rows[name]
@@ -96,7 +100,7 @@ class Predictor:
             raise ExportError(f"column {name!r} holds {str(values[is_bad][0])!r}, wanted finite numbers")
         return self._cells.encoded_number(numbers, column["median"], column["has_indicator"])
 
-    def read_csv(self, path):
+    def read_csv(self, path: str | Path) -> np.ndarray | Columns:
         """The rows of a CSV file with the columns of the fit."""
         texts = _read_texts(path)
         if self.about["columns"] is None:
@@ -107,24 +111,24 @@ class Predictor:
         levels = {column["name"]: column.get("levels", ()) for column in self.about["columns"]}
         return {name: self._cells.of_texts(column, levels.get(name, ())) for name, column in texts.items()}
 
-    def _in_units(self, raw):
+    def _in_units(self, raw: Columns) -> Columns:
         mean, std = (np.atleast_1d(np.asarray(self.about["y"][name])) for name in ("mean", "std"))
         places = {name: raw[name] * std + mean for name in ("mean", "lower", "upper")}
         return places | {name: raw[name] * std for name in ("std", "epistemic_std")}
 
 
-def load(folder):
+def load(folder: str | Path) -> Predictor:
     return Predictor(folder)
 
 
-def _named(columns, array):
+def _named(columns: list[dict[str, Any]], array: np.ndarray) -> Columns:
     """The columns of an array, in the order of the fit."""
     if array.ndim != 2 or array.shape[1] != len(columns):
         raise ExportError(f"rows of shape {array.shape}, wanted (rows, {len(columns)}) or named columns")
     return {column["name"]: array[:, i] for i, column in enumerate(columns)}
 
 
-def _read_texts(path):
+def _read_texts(path: str | Path) -> dict[str, list[str | None]]:
     """The texts of each column of a CSV file, by the names in its first line."""
     with open(path, encoding="utf-8-sig", newline="") as file:
         rows = [row for row in csv.reader(file, skipinitialspace=True) if row]
@@ -139,7 +143,7 @@ def _read_texts(path):
 # ---- what is checked before it is used
 
 
-def _read_about(folder):
+def _read_about(folder: Path) -> dict[str, Any]:
     """What a folder says of itself, checked by the sum in it."""
     path = folder / ABOUT
     try:
@@ -156,7 +160,7 @@ def _read_about(folder):
     return about
 
 
-def _verified(folder, name, about):
+def _verified(folder: Path, name: str, about: dict[str, Any]) -> bytes:
     """The content of a file, if it is what was exported."""
     try:
         content = (folder / name).read_bytes()
@@ -167,7 +171,7 @@ def _verified(folder, name, about):
     return content
 
 
-def _own_code():
+def _own_code() -> Any:
     """The module of `cells.py`, made from the content that was checked; likewise flatbuffers, which JAX needs to read
     a function and does not bring, where it is not installed."""
     here = Path(HERE)
@@ -181,32 +185,32 @@ def _own_code():
     return cells
 
 
-def _module(name):
+def _module(name: str) -> str:
     """ "flatbuffers/builder.py" -> "flatbuffers.builder"."""
     return name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
-class _Lent:
+class _Lent(Loader):
     """Finds modules by name in what was checked, not in a folder: a compiled file beside them would not be."""
 
-    def __init__(self, sources):
+    def __init__(self, sources: dict[str, bytes]) -> None:
         self.sources = sources
 
-    def find_spec(self, name, path=None, target=None):
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
         is_package = any(other.startswith(f"{name}.") for other in self.sources)
         return importlib.util.spec_from_loader(name, self, is_package=is_package) if name in self.sources else None
 
-    def create_module(self, spec):
+    def create_module(self, spec: ModuleSpec) -> None:
         return None
 
-    def exec_module(self, module):
+    def exec_module(self, module: types.ModuleType) -> None:
         exec(compile(self.sources[module.__name__], module.__name__, "exec"), vars(module))
 
 
 # ---- the script
 
 
-def _time(folder):
+def _time(folder: str) -> None:
     """Seconds from the start of this script to the first prediction, and milliseconds for one row after that."""
     predictor = load(folder)
     about, level = predictor.about, np.float32(0.9)
@@ -221,17 +225,17 @@ def _time(folder):
     print(json.dumps({"cold_start_seconds": cold, "one_row_milliseconds": 1000 * sorted(times)[100]}))
 
 
-def _main():
+def _main() -> None:
     if len(sys.argv) != 2:
         raise ExportError("wanted one argument, a CSV file")
     if sys.argv[1] == "--time":
         return _time(HERE)
     predictor = load(HERE)
     prediction = predictor(predictor.read_csv(sys.argv[1]))
-    flat = {}
+    flat: Columns = {}
     for name, values in prediction.items():
         parts = values.reshape(len(values), -1).T
-        names = predictor.about["class_names"] if name in ("probs", "sets") else []
+        names: Any = predictor.about["class_names"] if name in ("probs", "sets") else []
         if len(names) != len(parts):
             names = range(len(parts)) if len(parts) > 1 else [""]
         flat |= {f"{name} {part}".strip(): column for part, column in zip(names, parts)}
