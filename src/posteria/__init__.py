@@ -28,7 +28,7 @@ _HOMES = {home.partition(":")[2]: home for home in SHELF.values()} | {
     "errors": "posteria.errors",
     "fit": "posteria.runs:fit",
     "grade": "posteria.comparison.api:grade",
-    "infer": "posteria.models.parts:infer",
+    "infer": "posteria.settings:infer",
     "likelihoods": "posteria.models.likelihoods",
     "load": "posteria.posteriors.saving:load",
     "log_evidence": "posteria.evidence:log_evidence",

@@ -47,7 +47,6 @@ from posteria.methods.variational.variational_online_newton import VariationalOn
 from posteria.models import likelihoods as likelihoods
 from posteria.models import priors as priors
 from posteria.models.model import Model as Model
-from posteria.models.parts import infer as infer
 from posteria.models.target import Target as Target
 from posteria.networks import Network as Network
 from posteria.networks import network as network
@@ -57,6 +56,7 @@ from posteria.posteriors.saving import load as load
 from posteria.runs import fit as fit
 from posteria.runs import resume as resume
 from posteria.runs import sample as sample
+from posteria.settings import infer as infer
 
 __version__: str
 __all__: list[str]

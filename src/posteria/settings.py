@@ -15,16 +15,17 @@ scalars of NumPy's and JAX's become Python's, and whole numbers become floats wh
 several settings follow the call. A class that does not call it is not checked.
 """
 
+import contextlib
 import dataclasses
 import enum
 import inspect
 import math
 import numbers
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
-from posteria.errors import SettingError
+from posteria.errors import SettingError, StoreError
 
 LARGEST_INT = 2**31 - 1
 LARGEST_FLOAT, LEAST_FLOAT = 3.4028235e38, 1.1754944e-38  # float32's; beyond them it is infinity, and 0
@@ -56,6 +57,17 @@ def up_to(least: float, most: float) -> Rule:
     """Both ends included."""
     return Rule(lambda value: least <= value <= most, f"{{}} from {least} to {most}")
 
+
+class Infer(enum.Enum):
+    """The type of `infer`, an enumeration of one so that copies and processes share it."""
+
+    INFER = "infer"
+
+    def __repr__(self) -> str:
+        return "infer"
+
+
+infer = Infer.INFER  # in place of a number: "a parameter with a prior, to be inferred with the weights"
 
 Count = Annotated[int, at_least(1)]
 CountFromZero = Annotated[int, at_least(0)]
@@ -235,8 +247,8 @@ def _is_beyond(value: Any) -> bool:
     """A finite number that 32 bits do not hold."""
     size: Any = abs(value) if isinstance(value, numbers.Real) else 1
     if isinstance(value, numbers.Integral):
-        return size > LARGEST_INT
-    return LARGEST_FLOAT < size < math.inf or 0 < size < LEAST_FLOAT
+        return bool(size > LARGEST_INT)
+    return bool(LARGEST_FLOAT < size < math.inf or 0 < size < LEAST_FLOAT)
 
 
 SCALARS: dict[Any, Callable[[Any], Any]] = {
@@ -253,3 +265,34 @@ def _fix(kind: Any) -> str:
         return kind.fix
     parts = (*get_args(kind), *getattr(kind, "__metadata__", ()))
     return next((fix for part in parts if (fix := _fix(part))), "")
+
+
+# ---- settings of likelihoods and priors as JSON
+
+
+def to_json(obj: Any, known: Mapping[str, Any]) -> dict[str, Any] | None:
+    """{"name", "settings"} of a member of `known`; None for any other class, which cannot be written down."""
+    name = type(obj).__name__
+    if known.get(name) is not type(obj):
+        return None
+    values = {field.name: getattr(obj, field.name) for field in dataclasses.fields(obj)}
+    return {"name": name, "settings": {k: "infer" if v is infer else v for k, v in values.items()}}
+
+
+def from_json(stored: dict[str, Any], known: Mapping[str, Any]) -> Any:
+    """The object that `to_json` wrote."""
+    with refuse_damage(stored):
+        return known[stored["name"]](**{k: infer if v == "infer" else v for k, v in stored["settings"].items()})
+
+
+@contextlib.contextmanager
+def refuse_damage(stored: Any) -> Iterator[None]:
+    """Turn what goes wrong while `stored` is read into a StoreError."""
+    try:
+        yield
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise StoreError(
+            f"stored settings {stored!r}",
+            "a likelihood or prior of Posteria with its settings",
+            "the store is damaged or was written by another version",
+        ) from error

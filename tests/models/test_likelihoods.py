@@ -11,7 +11,7 @@ from scipy import integrate, special, stats
 
 from posteria.errors import DataError, SettingError, StoreError
 from posteria.models import likelihoods as lik
-from posteria.models.parts import infer
+from posteria.settings import infer
 
 EPS = float(np.finfo(np.float32).eps)
 

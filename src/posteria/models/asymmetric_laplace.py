@@ -9,8 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from posteria.models import densities, y_checks
-from posteria.models.parts import Infer, infer
-from posteria.settings import Positive, ProperShare, check_settings
+from posteria.settings import Infer, Positive, ProperShare, check_settings, infer
 from posteria.tree import Params
 
 

@@ -14,9 +14,8 @@ from jax.typing import ArrayLike
 from posteria.errors import SettingError
 from posteria.models import densities
 from posteria.models.leaf import Leaf
-from posteria.models.parts import Infer, infer
 from posteria.models.scales import LearntScale, given
-from posteria.settings import Positive, ProperShare, check_settings
+from posteria.settings import Infer, Positive, ProperShare, check_settings, infer
 
 
 @dataclass(frozen=True)

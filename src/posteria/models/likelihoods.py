@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 from jax.scipy import special
 
+from posteria import settings
 from posteria.errors import NetworkError, SettingError
-from posteria.models import cdfs, densities, parts, y_checks
+from posteria.models import cdfs, densities, y_checks
 from posteria.models.asymmetric_laplace import AsymmetricLaplace as AsymmetricLaplace
-from posteria.models.parts import Infer, infer
-from posteria.settings import Positive, check_settings
+from posteria.settings import Infer, Positive, check_settings, infer
 from posteria.tree import Json, Params
 
 Kind = Literal["regression", "counts", "classes"]  # of targets, in the words of `--kind`
@@ -390,9 +390,9 @@ MEMBERS = {
 
 def to_json(likelihood: Likelihood) -> Json | None:
     """{"name", "settings"}, or None for a user's own class."""
-    return parts.to_json(likelihood, MEMBERS)
+    return settings.to_json(likelihood, MEMBERS)
 
 
 def from_json(stored: Json) -> Likelihood:
-    likelihood: Likelihood = parts.from_json(stored, MEMBERS)
+    likelihood: Likelihood = settings.from_json(stored, MEMBERS)
     return likelihood

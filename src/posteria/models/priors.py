@@ -15,8 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
+from posteria import settings
 from posteria.errors import SettingError
-from posteria.models import densities, parts
+from posteria.models import densities
 from posteria.models.factorised import FanIn as FanIn
 from posteria.models.factorised import Laplace as Laplace
 from posteria.models.factorised import Logistic as Logistic
@@ -222,7 +223,7 @@ def to_json(prior: Prior) -> Json | None:
         inner = to_json(prior.prior)
         return inner and {"name": "InputScales", "settings": {"prior": inner, "log_std": prior.log_std}}
     if type(prior) is not ByPath:
-        return parts.to_json(prior, MEMBERS)
+        return settings.to_json(prior, MEMBERS)
     default, stored = to_json(prior.default), [[pattern, to_json(inner)] for pattern, inner in prior.priors]
     if default is None or any(inner is None for _, inner in stored):
         return None
@@ -231,11 +232,11 @@ def to_json(prior: Prior) -> Json | None:
 
 def from_json(stored: Json) -> Prior:
     """The prior that `to_json` wrote."""
-    with parts.refuse_damage(stored):
+    with settings.refuse_damage(stored):
         if stored["name"] == "InputScales":
             return InputScales(from_json(stored["settings"]["prior"]), stored["settings"]["log_std"])
         if stored["name"] != "ByPath":
-            prior: Prior = parts.from_json(stored, MEMBERS)
+            prior: Prior = settings.from_json(stored, MEMBERS)
             return prior
         pairs, default = stored["settings"]["priors"], stored["settings"]["default"]
         return ByPath([(pattern, from_json(prior)) for pattern, prior in pairs], from_json(default))

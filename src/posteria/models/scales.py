@@ -16,7 +16,7 @@ import numpy as np
 
 from posteria.models.densities import normal, widen
 from posteria.models.leaf import Leaf
-from posteria.models.parts import Infer, infer
+from posteria.settings import Infer, infer
 from posteria.tree import Params
 
 HALF_NORMAL_STD = 2.0
