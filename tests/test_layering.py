@@ -17,7 +17,7 @@ FLOORS = [
     {"compiled", "disk", "errors", "machine", "own", "settings", "tree", "random"},
     {"diagnostics", "metrics"},
     {"data"},
-    {"networks", "nn"},
+    {"modules", "networks", "nn"},
     {"trace"},
     {"models"},
     {"curvature"},

@@ -56,3 +56,8 @@ class DiskError(StoreError):
 
 class TooLargeError(PosteriaError, MemoryError):
     pass
+
+
+def described(obj: object) -> str:
+    """For a message: what kind of thing it is."""
+    return f"the class {obj.__name__}" if isinstance(obj, type) else f"an object of type {type(obj).__name__}"

@@ -1,10 +1,8 @@
-"""A network as two pure functions, and the ways from Flax NNX, Linen and Equinox to them."""
+"""A network as two pure functions: how it is made, traced, checked and known again."""
 
 import math
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 
 import jax
@@ -13,15 +11,14 @@ import numpy as np
 
 from posteria import tree
 from posteria.data.arrays import Data
-from posteria.errors import NetworkError
-from posteria.tree import Json, Leaves, Params, Structure, Tree
+from posteria.errors import NetworkError, described
+from posteria.tree import Json, Params
 
 ROUNDING = 1e-4  # of the output's scale: what float32 may move one datum's output when its neighbours change
 PROBE_ROWS, PROBE_NUMBERS, PROBE_DIGITS = 8, 8, 5  # a fingerprint: rows of input, numbers kept, significant digits
 
 
 Apply = Callable[[Params, Data], jax.Array]  # (params, batch) -> outputs
-Builder = Callable[[jax.Array], Any]  # key -> a module
 
 
 @dataclass(frozen=True)
@@ -55,11 +52,11 @@ def network(obj: object) -> Network:
         return obj
     if isinstance(obj, tuple) and len(obj) == 2 and all(map(callable, obj)):
         return Network(*obj)
-    if adapter := _adapter_of(obj):
-        return adapter(obj)
-    if callable(obj):
-        return _from_builder(obj)
-    raise NetworkError(f"got {_describe(obj)} as a network", _WANTED, "or write Network(init, apply) yourself")
+    from posteria import modules
+
+    if found := modules.functions_of(obj):
+        return Network(found.init, found.apply, trained=found.trained)
+    raise NetworkError(f"got {described(obj)} as a network", modules.WANTED, "or write Network(init, apply) yourself")
 
 
 def as_batch_of_one(x: Data) -> Data:
@@ -67,205 +64,19 @@ def as_batch_of_one(x: Data) -> Data:
     return jax.tree.map(lambda leaf: leaf[:1], x)
 
 
-# ---- adapters; a framework is looked up among the imported modules: whoever hands us its objects has imported it
+# ---- how a network is traced
 
-_WANTED = (
-    "a Network, (init, apply), an NNX, Linen or Equinox module, or a builder from a key to an NNX or Equinox module"
-)
-
-
-def _adapter_of(obj: object) -> Callable[..., Network] | None:
-    adapters = {"flax.nnx": _from_nnx, "flax.linen": _from_linen, "equinox": _from_equinox}
-    for name, adapter in adapters.items():
-        if name in sys.modules and isinstance(obj, sys.modules[name].Module):
-            return adapter
-    return None
+# While a network is traced so that its convolutions can be found, they must be seen as such. A user context is part of
+# the key of jit's caches, so that what was traced under it is not run outside it.
+kept_whole = jax.make_user_context(default_value=False)
 
 
-def _describe(obj: object) -> str:
-    return f"the class {obj.__name__}" if isinstance(obj, type) else f"an object of type {type(obj).__name__}"
+def prefers_slices() -> bool:
+    """Whether a convolution traced here is to be slices and a matmul: on CPU, where XLA's is 20 times slower in a scan.
 
-
-def _from_builder(build: Builder) -> Network:
-    """Built once with a fixed key, to see what it is; what is not a parameter is frozen as it came from that key."""
-    try:
-        module = build(jax.random.key(0))
-    except Exception as error:
-        raise NetworkError(
-            f"{_describe(build)}, called with a key, raised {type(error).__name__}: {error}",
-            _WANTED,
-            "pass lambda key: MyModule(..., rngs=nnx.Rngs(key)), or for Equinox lambda key: MyModule(..., key=key)",
-        ) from error
-    adapter = _adapter_of(module)
-    if adapter is None or adapter is _from_linen:
-        raise NetworkError(
-            f"the builder returned {_describe(module)}",
-            "an NNX or Equinox module",
-            "pass a Linen module itself, and anything else as Network(init, apply)",
-        )
-    return adapter(module, build)
-
-
-def _from_nnx(module: Any, build: Builder | None = None) -> Network:
-    from flax import nnx
-
-    def is_parameter(path: tuple[object, ...], variable: object) -> bool:
-        del path
-        return isinstance(variable, nnx.Param) and _holds_inexact(variable)
-
-    module = nnx.clone(module)
-    module.eval()
-    graph, weights, frozen = _copied(nnx.split(module, is_parameter, ...))
-    layout = Layout.of(weights)
-
-    def apply(params: Params, x: Data) -> jax.Array:
-        # copy: a layer that writes to its statistics writes to the copy, which is thrown away
-        outputs: jax.Array = nnx.merge(graph, layout.from_dict(params), frozen, copy=True)(x)
-        return outputs
-
-    if build is None:
-        return _trained(layout.to_dict(weights), apply)
-
-    def init(key: jax.Array, x: Data = None) -> Params:
-        del x
-        return layout.to_dict(nnx.state(build(key), is_parameter))
-
-    return Network(init, apply)
-
-
-def _from_equinox(module: Any, build: Builder | None = None) -> Network:
-    import equinox as eqx
-
-    weights, frozen = eqx.partition(eqx.nn.inference_mode(_copied(module)), eqx.is_inexact_array)
-    layout = Layout.of(weights)
-
-    def apply(params: Params, x: Data) -> jax.Array:
-        outputs: jax.Array = jax.vmap(eqx.combine(layout.from_dict(params), frozen))(x)  # it maps one datum
-        return outputs
-
-    if build is None:
-        return _trained(layout.to_dict(weights), apply)
-
-    def init(key: jax.Array, x: Data = None) -> Params:
-        del x
-        return layout.to_dict(eqx.filter(build(key), eqx.is_inexact_array))
-
-    return Network(init, apply)
-
-
-def _from_linen(module: Any) -> Network:
-    from flax.core import meta, unfreeze
-
-    Frozen = dict[str, Tree]  # what is not a parameter
-
-    def split(variables: Tree) -> tuple[Params, Frozen]:
-        variables = dict(meta.unbox(unfreeze(variables)))
-        return variables.pop("params", {}), variables
-
-    def call(params: Params, frozen: Frozen, x: Data) -> jax.Array:
-        outputs: jax.Array
-        if not frozen:
-            outputs = module.apply({"params": params}, x)
-        else:  # mutable, and thrown away: a layer that updates its statistics is judged by its outputs, like in NNX
-            outputs = module.apply({"params": params, **frozen}, x, mutable=list(frozen))[0]
-        return outputs
-
-    if module.scope is not None:
-        module, variables = module.unbind()
-        params, frozen = split(_copied(variables))
-        _check_parameters(params)
-        return _trained(params, lambda params, x: call(params, frozen, x))
-
-    def init(key: jax.Array, x: Data) -> Params:
-        params, _ = split(module.init(key, x))
-        _check_parameters(params)
-        return params
-
-    @lru_cache(maxsize=16)  # which goes with this network
-    def initial_state(treedef: Structure, leaves: Leaves) -> Frozen:
-        """What is not a parameter: a function of the datum's shape alone, the same in every process."""
-
-        def variables() -> Tree:
-            zeros = treedef.unflatten(jnp.zeros(shape, dtype) for shape, dtype in leaves)
-            return module.init(jax.random.key(0), zeros)
-
-        if not split(jax.eval_shape(variables))[1]:
-            return {}
-        with jax.ensure_compile_time_eval():  # values also when `apply` is being traced
-            return split(variables())[1]
-
-    def apply(params: Params, x: Data) -> jax.Array:
-        return call(params, initial_state(*tree.signature(as_batch_of_one(x))), x)
-
-    return Network(init, apply)
-
-
-def _trained(weights: Params, apply: Apply) -> Network:
-    def init(key: jax.Array, x: Data = None) -> Params:
-        del key, x
-        return weights
-
-    return Network(init, apply, trained=True)
-
-
-def _copied(module: Tree) -> Tree:
-    """Its own buffers, since the user's next training step may donate the present ones."""
-    return jax.tree.map(lambda leaf: leaf.copy() if isinstance(leaf, jax.Array) else leaf, module)
-
-
-def _holds_inexact(variable: Tree) -> bool:
-    return any(jnp.issubdtype(jnp.result_type(leaf), jnp.inexact) for leaf in jax.tree.leaves(variable))
-
-
-@dataclass(frozen=True)
-class Layout:
-    """The way between a framework's own tree of parameters and plain nested dicts with the same paths."""
-
-    treedef: Structure
-    paths: tuple[tuple[str, ...], ...]
-
-    @classmethod
-    def of(cls, weights: Tree) -> "Layout":
-        _check_parameters(weights)
-        paths = tuple(_names(path) for path, _ in jax.tree_util.tree_leaves_with_path(weights))
-        return cls(jax.tree.structure(weights), paths)
-
-    def to_dict(self, weights: Tree) -> Params:
-        nested: Params = {}
-        for names, leaf in zip(self.paths, jax.tree.leaves(weights), strict=True):
-            folder = nested
-            for name in names[:-1]:
-                folder = folder.setdefault(name, {})
-            folder[names[-1]] = leaf
-        return nested
-
-    def from_dict(self, nested: Params) -> Tree:
-        def leaf(names: tuple[str, ...]) -> Tree:
-            value = nested
-            for name in names:
-                value = value[name]
-            return value
-
-        return self.treedef.unflatten(map(leaf, self.paths))
-
-
-def _check_parameters(weights: Tree) -> None:
-    if not jax.tree.leaves(weights):
-        raise NetworkError("the module has no floating-point parameters", "at least one", "check that it was built")
-    for path, leaf in jax.tree_util.tree_leaves_with_path(weights):
-        if not jnp.issubdtype(leaf.dtype, jnp.floating):
-            raise NetworkError(
-                f"parameter {'/'.join(_names(path))} is {leaf.dtype}",
-                "real floating-point parameters",
-                "hold a complex one as two real ones, and counters outside the parameters",
-            )
-
-
-def _names(path: tuple[Any, ...]) -> tuple[str, ...]:
-    """A path's keys as strings, without the `value` that NNX hangs below each variable."""
-    if isinstance(path[0], jax.tree_util.DictKey) and path[-1] == jax.tree_util.GetAttrKey("value"):
-        path = path[:-1]
-    return tuple(tree.path_string((key,)) for key in path)
+    Not `lax.platform_dependent`: its jaxpr holds both ways, so that nobody can tell whether XLA's is still there.
+    """
+    return jax.default_backend() == "cpu" and not kept_whole.value
 
 
 # ---- what every network is held to
@@ -305,7 +116,7 @@ def check_outputs(network: Network, params: Params, x: Data) -> int:
             "x has a leading axis of data; layers that need a key (dropout) must be in evaluation mode",
         ) from error
     if not isinstance(outputs, jax.ShapeDtypeStruct):
-        raise NetworkError(f"the network returns {_describe(outputs)}", "one array", "return the outputs alone")
+        raise NetworkError(f"the network returns {described(outputs)}", "one array", "return the outputs alone")
     if outputs.ndim not in (1, 2) or outputs.shape[0] != rows:
         raise NetworkError(
             f"the network returns {outputs.shape} for x of {shapes}",

@@ -2,11 +2,14 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from posteria.errors import NetworkError
 
 Tree = Any  # a pytree: JAX has no type for one
 Params = Tree  # of floating arrays
@@ -112,3 +115,57 @@ def index(tree: Tree, i: int | slice | tuple[int, ...] | np.ndarray | jax.Array)
 def length(tree: Tree) -> int:
     """Size of the leading axis."""
     return len(jax.tree.leaves(tree)[0])
+
+
+# ---- a framework's own tree
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The way between a framework's own tree of parameters and plain nested dicts with the same paths."""
+
+    treedef: Structure
+    paths: tuple[tuple[str, ...], ...]
+
+    @classmethod
+    def of(cls, weights: Tree) -> "Layout":
+        check_parameters(weights)
+        paths = tuple(_names(path) for path, _ in jax.tree_util.tree_leaves_with_path(weights))
+        return cls(jax.tree.structure(weights), paths)
+
+    def to_dict(self, weights: Tree) -> Params:
+        nested: Params = {}
+        for names, leaf in zip(self.paths, jax.tree.leaves(weights), strict=True):
+            folder = nested
+            for name in names[:-1]:
+                folder = folder.setdefault(name, {})
+            folder[names[-1]] = leaf
+        return nested
+
+    def from_dict(self, nested: Params) -> Tree:
+        def leaf(names: tuple[str, ...]) -> Tree:
+            value = nested
+            for name in names:
+                value = value[name]
+            return value
+
+        return self.treedef.unflatten(map(leaf, self.paths))
+
+
+def check_parameters(weights: Tree) -> None:
+    if not jax.tree.leaves(weights):
+        raise NetworkError("the module has no floating-point parameters", "at least one", "check that it was built")
+    for path, leaf in jax.tree_util.tree_leaves_with_path(weights):
+        if not jnp.issubdtype(leaf.dtype, jnp.floating):
+            raise NetworkError(
+                f"parameter {'/'.join(_names(path))} is {leaf.dtype}",
+                "real floating-point parameters",
+                "hold a complex one as two real ones, and counters outside the parameters",
+            )
+
+
+def _names(path: tuple[Any, ...]) -> tuple[str, ...]:
+    """A path's keys as strings, without the `value` that NNX hangs below each variable."""
+    if isinstance(path[0], jax.tree_util.DictKey) and path[-1] == jax.tree_util.GetAttrKey("value"):
+        path = path[:-1]
+    return tuple(path_string((key,)) for key in path)

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from jax import lax
 
-from posteria.nn.convolution import convolution, kept_whole, max_pool
+from posteria.networks import kept_whole
+from posteria.nn.convolution import convolution, max_pool
 from posteria.trace.linear import holds_convolution
 
 LAYOUT = {1: ("NHC", "HIO", "NHC"), 2: ("NHWC", "HWIO", "NHWC"), 3: ("NHWDC", "HWDIO", "NHWDC")}

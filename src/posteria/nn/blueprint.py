@@ -10,8 +10,8 @@ from flax import nnx
 from posteria import tree
 from posteria.compiled import kept
 from posteria.data.arrays import Data
-from posteria.networks import Layout, as_batch_of_one
-from posteria.tree import Leaves, Params, Structure
+from posteria.networks import as_batch_of_one
+from posteria.tree import Layout, Leaves, Params, Structure
 
 Weight = nnx.Param[jax.Array]
 

@@ -8,19 +8,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from posteria.networks import prefers_slices
+
 Padding = str | Sequence[tuple[int, int]]
-
-# While a network is traced so that its convolutions can be found, they must be seen as such. A user context is part of
-# the key of jit's caches, so that what was traced under it is not run outside it.
-kept_whole = jax.make_user_context(default_value=False)
-
-
-def prefers_slices() -> bool:
-    """Whether a convolution traced here is to be slices and a matmul: on CPU, where XLA's is 20 times slower in a scan.
-
-    Not `lax.platform_dependent`: its jaxpr holds both ways, so that nobody can tell whether XLA's is still there.
-    """
-    return jax.default_backend() == "cpu" and not kept_whole.value
 
 
 def convolution(

@@ -22,8 +22,7 @@ from jax.extend.core import primitives as prim
 
 from posteria import tree
 from posteria.data.arrays import Data
-from posteria.networks import Apply
-from posteria.nn.convolution import kept_whole, prefers_slices
+from posteria.networks import Apply, kept_whole, prefers_slices
 from posteria.trace.operations import (
     Form,
     Linear,

@@ -11,7 +11,8 @@ import jax.numpy as jnp
 from jax.extend import core
 from jax.extend.core import primitives as prim
 
-from posteria.nn.convolution import by_slices, prefers_slices, window_slices
+from posteria.networks import prefers_slices
+from posteria.nn.convolution import by_slices, window_slices
 
 LAYOUT = (
     prim.transpose_p,
