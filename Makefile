@@ -7,7 +7,7 @@ BIN := .venv/bin
 BENCH_BIN := .venv-bench/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test slow mutants surface installs picture bench study clean
+.PHONY: help demo test slow mutants surface installs picture bench honesty study clean
 
 help:  ## show this
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -41,6 +41,9 @@ picture: .venv/.installed  ## draw docs/picture.png again
 bench: .venv-bench/.installed  ## speed and accuracy beside peers, printed (in .venv-bench: installs PyTorch)
 	$(BENCH_BIN)/python benchmarks/run_all.py
 
+honesty: .venv/.installed .venv-peers/.installed  ## whether default intervals hold, beside peers: hours; it goes on where it was stopped
+	$(BIN)/python benchmarks/honesty.py --python .venv-peers/bin/python
+
 study: .venv/.installed  ## reproduce a result: make study NAME=... SCALE=small|full
 	@case "$(SCALE)" in small|full) ;; *) echo "SCALE is '$(SCALE)': write SCALE=small or SCALE=full" >&2; exit 2;; esac
 	@test -f "studies/$(NAME).py" || { names=$$(ls studies 2>/dev/null | sed -n 's#^\([^_].*\)\.py$$#\1#p' | paste -sd' '); \
@@ -48,7 +51,7 @@ study: .venv/.installed  ## reproduce a result: make study NAME=... SCALE=small|
 	$(BIN)/python "studies/$(NAME).py" --scale $(SCALE)
 
 clean:  ## remove the environments and everything that was built
-	rm -rf .venv .venv-bench build dist src/*.egg-info .pytest_cache .ruff_cache .mypy_cache
+	rm -rf .venv .venv-bench .venv-peers build dist src/*.egg-info .pytest_cache .ruff_cache .mypy_cache
 	find src tests examples benchmarks studies -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 # ---- environments: made if missing or broken, and brought up to date when the requirements change
@@ -64,6 +67,12 @@ clean:  ## remove the environments and everything that was built
 	$(BENCH_BIN)/python -m pip install --quiet torch==2.13.0
 	$(BENCH_BIN)/python -m pip install --quiet -c constraints.txt -e '.[bench]'
 	$(BENCH_BIN)/python -m pip install --quiet --no-deps -r benchmarks/peers.txt
+	@touch $@
+
+# sklearn-contrib-bde wants an older BlackJAX than Posteria
+.venv-peers/.installed: benchmarks/honesty_peers.txt
+	$(call environment,.venv-peers)
+	.venv-peers/bin/python -m pip install --quiet -r benchmarks/honesty_peers.txt
 	@touch $@
 
 define environment
