@@ -2,14 +2,14 @@
 
 import numpy as np
 
-from posteria.data import foreign, load, sets
+from posteria.data import load, sets, splits
 
 
 def test_scrambled_and_shifted_digits():
     images = np.arange(2 * 8 * 8, dtype=np.float32).reshape(2, 8, 8, 1)
-    scrambled = foreign.scrambled(images)
+    scrambled = sets.scrambled(images)
     assert (np.sort(scrambled.reshape(2, -1)) == images.reshape(2, -1)).all() and (scrambled != images).any()
-    shifted = foreign.shifted(images)
+    shifted = sets.shifted(images)
     assert (shifted[:, :, 3:] == images[:, :, :5]).all() and (shifted[:, :, :3] == 0).all()
 
 
@@ -17,7 +17,7 @@ def test_digits_are_compared_with_their_own_scrambled_and_shifted_and_others_wit
     x = load("digits").x[:20]
     found = sets.foreign_to("digits", x)
     assert list(found) == ["scrambled", "shifted"]
-    np.testing.assert_array_equal(found["shifted"], foreign.shifted(x))
+    np.testing.assert_array_equal(found["shifted"], sets.shifted(x))
     assert sets.foreign_to("iris", load("iris").x) == {}
 
 
@@ -27,7 +27,7 @@ def test_extremes_are_the_furthest_rows():
     test = rng.normal(size=(50, 3)) * [1.0, 100.0, 0.01]
     test[7] = [9.0, 0.0, 0.0]
     test[8] = [0.0, 0.0, 0.09]
-    mask = foreign.extremes(x, test)["extremes"]
+    mask = splits.extremes(x, test)["extremes"]
     assert mask.sum() == 5 and mask[7] and mask[8]
-    assert foreign.extremes(x, test[:20]) == {}
-    assert foreign.extremes(np.zeros((5, 2, 2)), np.zeros((50, 2, 2))) == {}
+    assert splits.extremes(x, test[:20]) == {}
+    assert splits.extremes(np.zeros((5, 2, 2)), np.zeros((50, 2, 2))) == {}

@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from posteria.models import densities, y_checks
+from posteria.data import arrays
+from posteria.models import densities
 from posteria.models.likelihoods import Gaussian, Poisson
 from posteria.models.priors import Laplace, Normal
 from posteria.testing import LikelihoodLaws, PriorLaws
@@ -186,10 +187,10 @@ class Exponential:
         return 0.0
 
     def check(self, y, num_outputs):
-        return y_checks.real_targets(y, num_outputs)
+        return arrays.real_targets(y, num_outputs)
 
     def log_prob(self, own, outputs, y):
-        y_checks.same_shape(y, outputs.shape)
+        arrays.same_shape(y, outputs.shape)
         outputs, y = densities.widen(outputs), densities.widen(y)
         return (-outputs - y * jnp.exp(-outputs)).sum(-1)
 

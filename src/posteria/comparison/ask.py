@@ -11,10 +11,9 @@ import numpy as np
 from posteria.data import splits
 from posteria.data.arrays import Data, check_same_length, check_x, is_frame, num_rows, rows
 from posteria.data.encode import Category
-from posteria.data.foreign import extremes
 from posteria.data.preparation import Preparation
 from posteria.data.source import Source, read_more, read_source, source_of_frame
-from posteria.data.splits import Split, Splits
+from posteria.data.splits import Split, Splits, extremes
 from posteria.data.standardise import Standardiser
 from posteria.errors import SettingError
 from posteria.models.model import Model

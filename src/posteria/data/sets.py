@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from posteria.data import cache, foreign
+from posteria.data import cache
 from posteria.data.formats import read_cifar, read_idx, read_matrix, read_npz
 from posteria.errors import DataError
 
@@ -17,6 +17,7 @@ PARTS = ("train", "test")
 CIFAR_BATCHES = 5
 DIGITS = tuple("0123456789")
 MOST_FOREIGN = 1000  # rows of data from elsewhere
+SHIFT = 3 / 8  # of the width of an image
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,6 +94,21 @@ def names() -> list[Listing]:
 def foreign_to(name: str, x: np.ndarray) -> dict[str, np.ndarray]:
     """Inputs unlike those of the data set `name`, of which `x` are some: by name, none where it has no partner."""
     return _FOREIGN[name](x) if name in _FOREIGN else {}
+
+
+def scrambled(images: np.ndarray) -> np.ndarray:
+    """The same pixels in another order, another one for each image."""
+    generator = np.random.default_rng(0)
+    flat = images.reshape(len(images), -1)
+    return generator.permuted(flat, axis=1).reshape(images.shape)
+
+
+def shifted(images: np.ndarray) -> np.ndarray:
+    """Moved to the right by three eighths of the width; what leaves the image is lost."""
+    distance = round(SHIFT * images.shape[2])
+    moved = np.zeros_like(images)
+    moved[:, :, distance:] = images[:, :, :-distance]
+    return moved
 
 
 def _test_rows_of(*partners: str) -> dict[str, np.ndarray]:
@@ -246,7 +262,7 @@ _SKLEARN = {
     "wine-recognition": ("classes", "load_wine"),
 }
 _FOREIGN: dict[str, Callable[[np.ndarray], dict[str, np.ndarray]]] = {
-    "digits": lambda x: {made.__name__: made(x[:MOST_FOREIGN]) for made in (foreign.scrambled, foreign.shifted)},
+    "digits": lambda x: {made.__name__: made(x[:MOST_FOREIGN]) for made in (scrambled, shifted)},
     "mnist": lambda x: _test_rows_of("fashion-mnist", "kmnist", "notmnist"),
 }
 _DIGITS_MAX = 16.0  # brightest pixel of scikit-learn's digits

@@ -1,10 +1,11 @@
-"""Rows for training and for testing: at random, the UCI benchmark's, by groups, by time, or the last ones."""
+"""Rows to learn from and to test on: at random, the UCI benchmark's, by groups, by time, the last; those far out."""
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import numpy as np
 
+from posteria.data.standardise import Standardiser
 from posteria.errors import DataError, SettingError
 from posteria.random import as_key
 
@@ -16,6 +17,8 @@ Split = tuple[np.ndarray, np.ndarray]  # (train, test): row numbers
 UCI_SEED = 1
 UCI_TRAIN_FRACTION = 0.9
 TEST_SHARE = 0.2  # of rows, groups or time that a comparison holds out
+EXTREME_SHARE = 0.1  # of the test rows of a table, those furthest from the centre of the training rows
+LEAST_EXTREMES = 5
 
 
 class Splits(NamedTuple):
@@ -97,6 +100,22 @@ def by_time(frame: "pd.DataFrame", column: str, seeds: list[int]) -> Splits:
     num_test = min(max(round(TEST_SHARE * len(order)), 1), len(order) - 1)
     split = (order[:-num_test], order[-num_test:])
     return Splits("time", [split] * len(seeds), f"time by {column}, the first {1 - TEST_SHARE:.0%} to learn from")
+
+
+def extremes(x_train: Any, x_test: Any) -> dict[str, np.ndarray]:
+    """The mask of the test rows that are furthest out, by the mean square of features in the training rows' stds.
+
+    They stand in for data from elsewhere where a table has none: a good posterior is less sure of them.
+    """
+    if not (isinstance(x_train, np.ndarray) and x_train.ndim == 2 and x_train.dtype.kind == "f"):
+        return {}
+    count = round(EXTREME_SHARE * len(x_test))
+    if count < LEAST_EXTREMES:
+        return {}
+    distance = (Standardiser.fit(x_train).apply(x_test).astype(np.float64) ** 2).mean(1)
+    mask = np.zeros(len(x_test), bool)
+    mask[np.argsort(-distance, kind="stable")[:count]] = True
+    return {"extremes": mask}
 
 
 def _column(frame: "pd.DataFrame", column: str) -> Any:

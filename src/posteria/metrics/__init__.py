@@ -1,7 +1,6 @@
 """How good predictions are, and how far two predictive distributions are apart: arrays in, numbers out."""
 
 from posteria.metrics.classes import accuracy, auroc, brier, ece
-from posteria.metrics.density import negative_log_likelihood
 from posteria.metrics.distances import (
     agreement,
     quantile_levels,
@@ -15,6 +14,7 @@ from posteria.metrics.regression import (
     crps_from_quantiles,
     crps_from_samples,
     crps_gaussian_mixture,
+    negative_log_likelihood,
     rmse,
     width,
 )

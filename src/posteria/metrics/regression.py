@@ -1,4 +1,7 @@
-"""Scores of real-valued predictions. `y` is (n,) or (n, outputs); a result is the mean over points and outputs."""
+"""Scores of real-valued predictions, and of log densities, which those of classes share.
+
+`y` is (n,) or (n, outputs); a result is the mean over points and outputs.
+"""
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -8,6 +11,20 @@ from posteria.metrics import demands
 
 BLOCK_VALUES = 2**18  # values worked on at once, 2 MB
 WEIGHT_TOLERANCE = 1e-4  # of the sum of mixture weights, which may come in float32
+
+
+def negative_log_likelihood(log_prob: ArrayLike) -> float:
+    """Mean over points of minus the log predictive density, in nats a point; log_prob is (n,).
+
+    A point that was held impossible (-inf) makes it inf: that is its value, not an error.
+    """
+    log_prob = demands.real("log_prob", log_prob)
+    if log_prob.ndim != 1:
+        fix = "sum over the outputs of a point first"
+        raise DataError(f"log_prob is {log_prob.shape}", "one value a point, (n,)", fix)
+    if np.isnan(log_prob).any() or (log_prob == np.inf).any():
+        raise DataError("log_prob holds nan or +inf", "log densities", "look for a scale that is zero or not finite")
+    return float(-log_prob.mean())
 
 
 def rmse(mean: ArrayLike, y: ArrayLike) -> float:

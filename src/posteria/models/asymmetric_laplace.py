@@ -8,7 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posteria.models import densities, y_checks
+from posteria.data import arrays
+from posteria.models import densities
 from posteria.settings import Infer, Positive, ProperShare, check_settings, infer
 from posteria.tree import Params
 
@@ -45,7 +46,7 @@ class AsymmetricLaplace:
         return jax.tree.map(lambda _: drawn, self.init(key))
 
     def check(self, y: Any, num_outputs: int) -> np.ndarray:
-        return y_checks.real_targets(y, num_outputs)
+        return arrays.real_targets(y, num_outputs)
 
     def log_prob(self, own: Params, outputs: jax.Array, y: jax.Array) -> jax.Array:
         inverse_scale = self._inverse_scale(own)
@@ -74,7 +75,7 @@ class AsymmetricLaplace:
         return information * jnp.ones_like(outputs)[..., None] * jnp.eye(outputs.shape[-1], dtype=outputs.dtype)
 
     def _residual(self, outputs: jax.Array, y: jax.Array) -> jax.Array:
-        y_checks.same_shape(y, outputs.shape)
+        arrays.same_shape(y, outputs.shape)
         return densities.widen(y) - densities.widen(outputs)
 
     def _inverse_scale(self, own: Params) -> jax.Array:

@@ -15,8 +15,9 @@ import numpy.typing as npt
 from jax.scipy import special
 
 from posteria import settings
+from posteria.data import arrays
 from posteria.errors import NetworkError, SettingError
-from posteria.models import cdfs, densities, y_checks
+from posteria.models import cdfs, densities
 from posteria.models.asymmetric_laplace import AsymmetricLaplace as AsymmetricLaplace
 from posteria.settings import Infer, Positive, check_settings, infer
 from posteria.tree import Json, Params
@@ -107,7 +108,7 @@ class Gaussian:
         return jax.tree.map(lambda _: log_precision, self.init(key))
 
     def check(self, y: npt.ArrayLike, num_outputs: int) -> np.ndarray:
-        return y_checks.real_targets(y, num_outputs)
+        return arrays.real_targets(y, num_outputs)
 
     def noise_std(self, own: Params) -> jax.Array:
         """The noise's standard deviation, given or as inferred: ()."""
@@ -160,7 +161,7 @@ class HeteroscedasticGaussian(_NothingToInfer):
         check_settings(self)
 
     def check(self, y: npt.ArrayLike, num_outputs: int) -> np.ndarray:
-        return y_checks.real_targets(y, num_outputs, self.outputs_per_target)
+        return arrays.real_targets(y, num_outputs, self.outputs_per_target)
 
     def log_prob(self, own: Params, outputs: jax.Array, y: jax.Array) -> jax.Array:
         mean, std = self._mean_and_std(outputs)
@@ -216,7 +217,7 @@ class StudentT:
         return jax.tree.map(lambda _: log_precision, self.init(key))
 
     def check(self, y: npt.ArrayLike, num_outputs: int) -> np.ndarray:
-        return y_checks.real_targets(y, num_outputs)
+        return arrays.real_targets(y, num_outputs)
 
     def log_prob(self, own: Params, outputs: jax.Array, y: jax.Array) -> jax.Array:
         log_scale = _log_scale(self.scale, own)
@@ -251,10 +252,10 @@ class Bernoulli(_NothingToInfer):
                 "one, the log odds of label 1, for Bernoulli",
                 "give the network one output, or use Categorical",
             )
-        return y_checks.labels(y, num_classes=2)
+        return arrays.labels(y, num_classes=2)
 
     def log_prob(self, own: Params, outputs: jax.Array, y: jax.Array) -> jax.Array:
-        y_checks.same_shape(y, outputs.shape[:-1])
+        arrays.same_shape(y, outputs.shape[:-1])
         logit = densities.widen(outputs)[..., 0]
         return jax.nn.log_sigmoid(jnp.where(y == 1, logit, -logit))
 
@@ -295,10 +296,10 @@ class Categorical(_NothingToInfer):
                 "one a class, at least two, for Categorical",
                 "give the network one output a class, or use Bernoulli",
             )
-        return y_checks.labels(y, num_classes=num_outputs)
+        return arrays.labels(y, num_classes=num_outputs)
 
     def log_prob(self, own: Params, outputs: jax.Array, y: jax.Array) -> jax.Array:
-        y_checks.same_shape(y, outputs.shape[:-1])
+        arrays.same_shape(y, outputs.shape[:-1])
         log_probs = jax.nn.log_softmax(densities.widen(outputs))
         return jnp.take_along_axis(log_probs, y[..., None], axis=-1)[..., 0]
 
@@ -324,10 +325,10 @@ class Poisson(_NothingToInfer):
     kind: ClassVar[Kind] = "counts"
 
     def check(self, y: npt.ArrayLike, num_outputs: int) -> np.ndarray:
-        return y_checks.counts(y, num_outputs)
+        return arrays.counts(y, num_outputs)
 
     def log_prob(self, own: Params, outputs: jax.Array, y: jax.Array) -> jax.Array:
-        y_checks.same_shape(y, outputs.shape)
+        arrays.same_shape(y, outputs.shape)
         return densities.poisson(densities.widen(outputs), densities.widen(y)).sum(-1)
 
     def sample(self, key: jax.Array, own: Params, outputs: jax.Array) -> jax.Array:
@@ -339,7 +340,7 @@ class Poisson(_NothingToInfer):
         return rate, rate
 
     def cdf(self, own: Params, outputs: jax.Array, y: jax.Array) -> jax.Array:
-        y_checks.same_shape(y, outputs.shape)
+        arrays.same_shape(y, outputs.shape)
         return cdfs.poisson(jnp.exp(outputs), y)
 
     def output_hessian(self, own: Params, outputs: jax.Array, y: jax.Array | None = None) -> jax.Array:
@@ -365,7 +366,7 @@ def _log_scale(scale: float | Infer, own: Params) -> jax.Array | float:
 
 
 def _residual(y: jax.Array, mean: jax.Array) -> jax.Array:
-    y_checks.same_shape(y, mean.shape)
+    arrays.same_shape(y, mean.shape)
     return densities.widen(y) - densities.widen(mean)
 
 

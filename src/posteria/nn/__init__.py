@@ -89,8 +89,8 @@ ACTIVATIONS = ("relu", "tanh", "swish")
 CONSTRUCTORS = {function.__name__: function for function in (mlp, lenet_300_100, lenet5, resnet20_frn, cnn_lstm)}
 SPELLINGS = {name.replace("_", "-"): name for name in CONSTRUCTORS}  # on the command line
 MODULES = {  # imported when a network is first used: `import posteria` must not wait for Flax
-    "mlp": ("dense", "MLP"),
-    "lenet_300_100": ("dense", "LeNet300100"),
+    "mlp": ("blueprint", "MLP"),
+    "lenet_300_100": ("blueprint", "LeNet300100"),
     "lenet5": ("images", "LeNet5"),
     "resnet20_frn": ("images", "ResNet20FRN"),
     "cnn_lstm": ("text", "CNNLSTM"),
