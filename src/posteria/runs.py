@@ -205,6 +205,7 @@ def _fit_and_record(method: Any, key: jax.Array, target: Target | Density, start
         "gradients": run.num_gradients,
         "num_data": target.num_data,
         "notes": run.notes,
+        "cut": run.cut,
         "is_whole": run.is_whole,
     }
     return posterior

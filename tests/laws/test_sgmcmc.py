@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import linalg
 
 import posteria as po
 from posteria import tree
@@ -20,6 +21,7 @@ from posteria.data.arrays import rows
 from posteria.data.batches import take
 from posteria.errors import DensityError
 from posteria.methods.stochastic.sampler import (
+    EXCESS,
     Anchor,
     drawing_kernel,
     estimate_gradient,
@@ -70,22 +72,22 @@ class TestSGNHT(AsymptoticLaws):
 
 
 @lru_cache(maxsize=8)
-def regression(temperature: float = 1.0) -> tuple:
-    """Six data, three weights; with the posterior's moments in prior units."""
-    known = linear_regression(num_data=6, num_features=2, temperature=temperature)
+def regression(temperature: float = 1.0, num_data: int = 6) -> tuple:
+    """Three weights; with the posterior's moments in prior units."""
+    known = linear_regression(num_data=num_data, num_features=2, temperature=temperature)
     target = Target(known.model, known.data)
     flat = coordinates(target.without_data())
     unit = np.asarray(flat.to_weights(jnp.ones(3)), float)
     return flat, target.data, known.mean / unit, known.covariance / np.outer(unit, unit)
 
 
-def settled(transformation, step_size, batch_size=6, scale=1.0, temperature=1.0):
+def settled(transformation, step_size, batch_size=6, scale=1.0, temperature=1.0, num_data=6):
     """Mean and covariance of the positions that a chain with independent batches settles in.
 
     A step maps the state s to A_b s + c_b + B noise for batch b: the moments E[s] and E[s s'] solve linear equations,
     averaged over all batches.
     """
-    flat, data, mean, _ = regression(temperature)
+    flat, data, mean, _ = regression(temperature, num_data)
     size = len(mean)
     inner = transformation.init(jax.random.key(0), jnp.zeros(size))
     has_momentum = inner is not None
@@ -100,7 +102,7 @@ def settled(transformation, step_size, batch_size=6, scale=1.0, temperature=1.0)
     linearise = jax.jit(lambda *args: (jax.jacobian(step, (0, 1))(*args), step(*args)))
     state, noise = jnp.zeros(size * (1 + has_momentum)), jnp.zeros(size)
     parts = []
-    for numbers in itertools.combinations(range(6), batch_size):
+    for numbers in itertools.combinations(range(num_data), batch_size):
         (a, b), c = linearise(state, noise, rows(data, np.array(numbers)))
         parts.append([np.asarray(part, float) for part in (a, b, c)])
     a, b, c = (np.stack(part) for part in zip(*parts))
@@ -173,6 +175,32 @@ def test_a_frozen_preconditioner_does_not_change_what_is_sampled():
     scale = jnp.asarray([0.5, 2.0, 1.0])
     found = errors(underdamped_langevin(0.9), [0.3 * narrowest()], scale=scale)
     assert found[0] < 1e-3
+
+
+@pytest.mark.parametrize("temperature", [0.25, 1.0, 4.0])
+@pytest.mark.parametrize("batch_size", [12, 3])
+@pytest.mark.parametrize("method", [po.SGLD, po.SGHMC], ids=["sgld", "sghmc"])
+def test_a_suggested_step_keeps_variances_within_the_stated_excess(method, batch_size, temperature):
+    """In every direction, on full data and batches, and exactly: no chain is simulated."""
+    _, data, mean, truth = regression(temperature, 12)
+    target = Target(linear_regression(num_data=12, num_features=2, temperature=temperature).model, data)
+    method = method(batch_size=batch_size)
+    kernel = warmup_kernel(target.without_data(), method.transformation(), method.kernel_settings(batch_size))
+    step = float(kernel.init(jax.random.key(0), jnp.asarray(mean, jnp.float32), data).step_size)
+    _, covariance = settled(method.transformation(), step, batch_size, temperature=temperature, num_data=12)
+    ratios = linalg.eigh(covariance[:3, :3], truth, eigvals_only=True)
+    assert ratios.min() > 0.999 and ratios.max() < 1 + EXCESS + 1e-3  # float32
+
+
+@pytest.mark.parametrize("temperature", [0.25, pytest.param(1.0, marks=pytest.mark.slow), 4.0])
+def test_so_does_the_thermostats(temperature):
+    known = linear_regression(temperature=temperature)
+    posterior = po.fit(known.model, known.data, po.SGNHT(**LONG | {"start": "map"}), progress=False)
+    assert posterior.facts["excess"] == EXCESS
+    chains = posterior.stored.flat - known.mean
+    ratios = (chains**2).mean((0, 1)) / np.diag(known.covariance)
+    errors = po.diagnostics.mcse_mean(chains**2) / np.diag(known.covariance)
+    assert (ratios < 1 + EXCESS + 4 * errors).all() and (ratios > 1 - 4 * errors).all()
 
 
 # ---- the parts

@@ -120,3 +120,12 @@ def test_multiswag_is_an_equal_mixture_of_gaussians_around_different_modes():
 def test_settings_out_of_range_are_refused(make):
     with pytest.raises(SettingError):
         make()
+
+
+@pytest.mark.parametrize("batch_size, is_said", [(32, True), (None, True), (8, False)])
+def test_without_noise_in_its_batches_it_says_what_its_spread_lacks(batch_size, is_said):
+    known = linear_regression(num_data=25)
+    method = po.SWAG(po.MAP(num_epochs=2000), num_snapshots=20, rank=5, batch_size=batch_size)
+    posterior = po.fit(known.model, known.data, method, progress=False)
+    assert any("noise of batches" in note for note in posterior.facts["notes"]) == is_said
+    assert (posterior.spread.variances.max() < 1e-2 * np.diag(known.covariance).min()) == is_said

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import posteria as po
-from posteria.posteriors.diagnosis import diagnose
+from posteria.posteriors.diagnosis import ESS_WANTED, diagnose
 from posteria.testing import linear_regression
 
 RNG = np.random.default_rng(0)
@@ -34,6 +34,67 @@ def test_one_chain_divergences_and_notes_are_mentioned():
     verdict = diagnose(RNG.normal(size=(1, 200, 2)), info, "weights", ["something happened"]).verdict
     for word in ("One chain", "diverged", "Acceptance", "something happened"):
         assert word in verdict
+
+
+def test_few_effective_draws_in_the_tails_alone_are_not_convergence():
+    """Chains that go to both tails once in each half, for a few draws in a row."""
+    is_far = np.abs(np.arange(160) % 80 - 40) < 4
+    chains = RNG.normal(size=(2, 160, 10)) * np.where(is_far, 20.0, 1.0)[:, None]
+    diagnosis = diagnose(chains, INFO, "functions")
+    assert (diagnosis.rhat < 1.05).all()
+    assert (diagnosis.ess_bulk > ESS_WANTED).all() and (diagnosis.ess_tail < ESS_WANTED).mean() > 0.5
+    assert not diagnosis.has_converged
+    assert diagnosis.verdict.startswith("NOT CONVERGED") and "in the tails" in diagnosis.verdict
+
+
+@pytest.mark.parametrize("hot, is_biased", [(1.0, False), (1.04, False), (1.3, True)])
+def test_heat_is_judged_beside_mixing(hot, is_biased):
+    info = INFO | {"virial": hot + 0.1 * RNG.normal(size=(4, 200)), "step_size": np.full((4, 200), 0.01)}
+    diagnosis = diagnose(RNG.normal(size=(4, 200, 10)), info, "functions")
+    assert diagnosis.has_converged != is_biased
+    assert ("BIASED" in diagnosis.verdict) == is_biased
+    assert diagnosis.verdict.startswith("BIASED" if is_biased else "Converged")
+
+
+def test_heat_that_chance_explains_is_no_bias():
+    info = INFO | {"virial": 1.3 + 5.0 * RNG.normal(size=(4, 200))}
+    assert diagnose(RNG.normal(size=(4, 200, 10)), info, "functions").has_converged
+
+
+def test_what_was_cut_in_warm_up_or_has_too_few_draws_is_called_that_first():
+    converged = RNG.normal(size=(4, 200, 10))
+    cut = diagnose(converged, INFO, "functions", cut=["warm-up"])
+    assert cut.verdict.startswith("CUT IN WARM-UP") and not cut.has_converged
+    few = diagnose(converged[:, :5], {name: values[:, :5] for name, values in INFO.items()}, "functions")
+    assert few.verdict.startswith("TOO FEW DRAWS") and not few.has_converged
+    one = diagnose(converged[:, :1], {name: values[:, :1] for name, values in INFO.items()}, "functions")
+    assert one.verdict.startswith("TOO FEW DRAWS")
+    point = diagnose(converged[:, :1], {"log_density": np.zeros((4, 1))}, "functions")
+    assert point.verdict.startswith("A point")
+
+
+def test_chains_that_time_cut_in_warm_up_say_so():
+    known = linear_regression()
+    method = po.HMC(num_warmup=1_000_000, num_draws=1_000_000, start="prior")
+    posterior = po.fit(known.model, known.data, method, max_seconds=1.0, progress=False)
+    assert posterior.facts["cut"] == ["warm-up"]
+    diagnosis = posterior.diagnose(known.data[0])
+    assert diagnosis.verdict.startswith("CUT IN WARM-UP") and not diagnosis.has_converged
+
+
+def test_a_biased_langevin_chain_is_not_called_converged_and_a_fine_one_is():
+    """Full batches: nothing but the step biases it."""
+    known = linear_regression()
+    settings = {"num_chains": 4, "num_draws": 400, "num_warmup": 500, "thinning": 40, "batch_size": None}
+    coarse = po.fit(known.model, known.data, po.SGLD(**settings), progress=False)
+    variances, directions = np.linalg.eigh(known.covariance)
+    z = ((coarse.stored.flat - known.mean) @ directions[:, 0]) ** 2 / variances[0]
+    assert (z.mean() - 1) / po.diagnostics.mcse_mean(z) > 5  # standard errors that its least variance is off
+    verdict = coarse.diagnose(known.data[0])
+    assert not verdict.has_converged and "BIASED" in verdict.verdict and "Converged" not in verdict.verdict
+    step = float(coarse.info["step_size"].mean())
+    fine = po.fit(known.model, known.data, po.SGLD(**settings, step_size=step / 20), progress=False)
+    assert fine.diagnose(known.data[0]).has_converged
 
 
 def test_a_fit_is_diagnosed_in_function_and_weight_space():

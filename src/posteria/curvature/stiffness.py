@@ -49,6 +49,12 @@ def hessian_product(fn: Loss, target: Target | Density, params: tree.Params, dat
 
 def largest_eigenvalue(product: Product, first: jax.Array, num_iterations: int) -> jax.Array:
     """The largest in size, with its sign, of a symmetric matrix given by its product with vectors: power iteration."""
+    direction, image = leading_direction(product, first, num_iterations)
+    return jnp.copysign(jnp.linalg.norm(image), direction @ image)
+
+
+def leading_direction(product: Product, first: jax.Array, num_iterations: int) -> tuple[jax.Array, jax.Array]:
+    """The unit vector that it belongs to, and its image."""
 
     def iterate(step: int, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         del step
@@ -56,8 +62,7 @@ def largest_eigenvalue(product: Product, first: jax.Array, num_iterations: int) 
         direction = image / jnp.maximum(jnp.linalg.norm(image), jnp.finfo(image.dtype).tiny)
         return direction, product(direction)
 
-    direction, image = jax.lax.fori_loop(0, num_iterations, iterate, (first, first))
-    return jnp.copysign(jnp.linalg.norm(image), direction @ image)
+    return jax.lax.fori_loop(0, num_iterations, iterate, (first, first))
 
 
 @kept

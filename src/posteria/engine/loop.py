@@ -72,6 +72,7 @@ class Run:
     ) -> None:
         self.progress = Progress(progress)
         self.notes: list[str] = []
+        self.cut: list[str] = []  # stages that others build on, and that time cut short
         self.num_gradients = 0
         self.seconds_before = 0.0  # spent on this run by processes before this one
         self.is_whole = True  # False: time ran out before all was done
@@ -141,7 +142,7 @@ class Run:
             self._root.seconds_before += checkpoint.seconds_before
         if is_finished:
             self._finished["/".join(self._path)] = checkpoint.sum
-            self._note_if_cut(final_when_late, infos.count, num_rows)
+            self._note_if_cut(final_when_late, infos, num_rows, is_over)
             return Trace(_state(layout, chains), kept.joined(), infos.joined(), infos.count)
 
         capacity = _capacity(kept_like, num_rows)
@@ -169,7 +170,7 @@ class Run:
                 here = chains, infos.count
                 self._count_gradients(info)
                 self._show(info, infos.count, num_rows, (infos.count - count_before) / (time.monotonic() - began))
-                is_done = infos.count == num_rows or is_over(jax.tree.map(lambda leaf: leaf[:, -1], info))
+                is_done = infos.count == num_rows or is_over(_last_row(info))
                 is_late = self._deadline is not None and time.monotonic() > self._deadline
                 if checkpoint.is_due() and not is_done:
                     checkpoint.write(_state(layout, here[0]), here[1], kept, infos, num_rows, is_finished=False)
@@ -182,7 +183,7 @@ class Run:
         if is_finished:
             self._finished["/".join(self._path)] = checkpoint.sum
         self._root.is_whole &= is_done
-        self._note_if_cut(final_when_late, infos.count, num_rows)
+        self._note_if_cut(final_when_late, infos, num_rows, is_over)
         return Trace(state, kept.joined(), infos.joined(), infos.count)
 
     def _record(self, layout: str, num_chains: int) -> None:
@@ -196,9 +197,11 @@ class Run:
         self._root._recorded_layout = layout
         self._on_layout(layout)
 
-    def _note_if_cut(self, final_when_late: bool, count: int, num_rows: int) -> None:
-        if final_when_late and count < num_rows:
-            self.note(f"max_seconds cut {self._name()} short, after {count} of {num_rows} steps")
+    def _note_if_cut(self, final_when_late: bool, infos: Rows, num_rows: int, is_over: Callable[[Any], bool]) -> None:
+        if not final_when_late or infos.count == num_rows or is_over(_last_row(infos.joined())):
+            return
+        self.cut.append(self._path[-1] if self._path else "fit")
+        self.note(f"max_seconds cut {self._name()} short, after {infos.count} of {num_rows} steps")
 
     def _check_finite(self, info: Tree, rows: Tree, first: int, thinning: int) -> None:
         wanted = "a finite density at every step"
@@ -224,6 +227,10 @@ class Run:
 
     def _name(self) -> str:
         return " / ".join(self._path) or "fit"
+
+
+def _last_row(rows: Any) -> Any:
+    return jax.tree.map(lambda leaf: leaf[:, -1], rows)
 
 
 def _first_rows(rows: Tree, count: int) -> Tree:

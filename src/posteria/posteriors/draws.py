@@ -47,7 +47,7 @@ class Draws:
 
     def diagnose(self) -> Diagnosis:
         """Convergence of every coordinate."""
-        return diagnose(self.flat, self.info, "coordinates")
+        return diagnose(self.flat, self.info, "coordinates", self.facts.get("notes", []), self.facts.get("cut", []))
 
     def to_arviz(self) -> Any:
         """As an ArviZ DataTree: groups posterior and sample_stats."""
@@ -96,13 +96,13 @@ class DrawsPosterior(Posterior):
 
     def diagnose(self, x: Data = None) -> Diagnosis:
         """Convergence of the functions at x (of the weights, where no x is given), with a verdict in plain words."""
-        notes = self.facts.get("notes", [])
+        said = self.facts.get("notes", []), self.facts.get("cut", [])
         if x is None:
-            return diagnose(self.stored.flat, self.info, "weights", notes)
+            return diagnose(self.stored.flat, self.info, "weights", *said)
         num_chains, length, _ = self.stored.flat.shape
         outputs, own = forward(self.target)(self._all_rows(), self.check_x(x))
         means, _ = jax.jit(jax.vmap(self.model.likelihood.moments))(own, outputs)
-        return diagnose(np.asarray(means).reshape(num_chains, length, *means.shape[1:]), self.info, "functions", notes)
+        return diagnose(np.asarray(means).reshape(num_chains, length, *means.shape[1:]), self.info, "functions", *said)
 
     def to_arviz(self) -> Any:
         """As an ArviZ DataTree: groups posterior and sample_stats."""

@@ -21,6 +21,7 @@ from posteria.engine.loop import Keep, Kernel, Run
 from posteria.errors import SettingError
 from posteria.methods.chains.warmup import WARMUP_SHARE
 from posteria.methods.starts import find_starts
+from posteria.methods.virial import virials
 from posteria.models.coordinates import Coordinates, LogDensity, coordinates
 from posteria.models.target import Density, Target, check_starts
 from posteria.posteriors.draws import Draws, DrawsPosterior
@@ -28,6 +29,7 @@ from posteria.settings import Count, Positive, ProperShare, Several, Start, Warm
 
 GRADIENTS_A_STEP = 2  # of McLachlan's integrator
 LEAST_TUNING = 30
+VIRIAL_STREAM = 9  # folded into the key of the draws
 
 
 @dataclass(frozen=True)
@@ -166,7 +168,10 @@ def run_motion(
         thinning=method.thinning,
         keep=_keeper(flat),
     )
-    draws = Draws(bare.structs, chains.kept, chains.info._asdict())
+    info = chains.info._asdict()
+    if method.fidelity != "exact":
+        info |= virials(jax.random.fold_in(key_draws, VIRIAL_STREAM), target, chains.kept, target.num_data)
+    draws = Draws(bare.structs, chains.kept, info)
     return draws if isinstance(target, Density) else DrawsPosterior(bare, draws)
 
 

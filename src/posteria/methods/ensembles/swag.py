@@ -31,7 +31,8 @@ class SWAG:
     `map` finds the mode first (None: snapshots are taken from the start on). Then `num_snapshots` are taken,
     one every `epochs_per_snapshot` of mini-batches; the last `rank` make the low-rank part. `learning_rate=None` is
     chosen from the curvature at the mode. A "cyclical" schedule takes each snapshot where its step is smallest.
-    The spread is that of SGD, which knows no temperature.
+    The spread is that of SGD, which knows no temperature, and comes from the noise of its batches: where a batch holds
+    all rows there is none, and it says so.
     """
 
     map: MAP | None = field(default_factory=MAP)
@@ -79,9 +80,17 @@ class SWAG:
             raise SettingError("time ran out before two snapshots were taken", "at least 2", "allow more seconds")
         return found.snapshots
 
+    def _note_noise(self, target: Target, run: Run) -> None:
+        if target.num_data and (self.batch_size or target.num_data) >= target.num_data:
+            run.note(
+                f"SWAG's spread comes from the noise of batches, and a batch holds all {target.num_data} rows: what is "
+                f"left is of a descent that goes on, and says nothing; batch_size={-(-target.num_data // 4)} has noise"
+            )
+
     def _members(
         self, key: jax.Array, target: Target, start: tree.Params, run: Run, size: int
     ) -> list[GaussianPosterior]:
+        self._note_noise(target, run)
         snapshots = self.follow(key, target, start, run, size)
         return [GaussianPosterior(target, *moments(chain, self.rank)) for chain in snapshots]
 

@@ -23,6 +23,7 @@ from posteria.errors import SettingError
 from posteria.methods.chains.warmup import WARMUP_SHARE
 from posteria.methods.starts import find_starts
 from posteria.methods.stochastic.schedules import begins_cycle, factor
+from posteria.methods.virial import virials
 from posteria.models.coordinates import Coordinates, coordinates
 from posteria.models.target import Density, Target, check_starts
 from posteria.posteriors.draws import Draws, DrawsPosterior
@@ -31,10 +32,11 @@ from posteria.settings import Count, Positive, Several, Start, Warmup, check_set
 
 SQUARES_DECAY = 0.999  # of the running mean of squared gradients
 CLIMB_STEPS = 3000  # of the optimiser that finds a start, where batches are smaller than the data
-EXCESS = 0.5  # of the variance in the stiffest direction, which a suggested step may cause
+EXCESS = 0.5  # of the variance in any direction, at most, that a suggested step may cause
 HOT = 1.2  # mean squared momentum, where 1 is right, that the user is told of
 CONTROLLED = 0.1  # of a batch's gradient variance is left by an anchor, at most
 CURVATURE_ROWS = 2048  # of the data, at most, that the curvature is read from
+VIRIAL_STREAM = 9  # folded into the key of the draws
 
 
 class Transformation(NamedTuple):
@@ -58,8 +60,11 @@ class StochasticGradientSampler:
     """The settings of all three; a subclass gives its `transformation()`.
 
     `num_warmup` and `thinning` count steps, each on a batch of `batch_size` rows (None: all). `step_size` is in units
-    of the prior; None suggests one from the curvature at the start. `schedule` is "constant", "polynomial" (Welling &
-    Teh's decay; draws count equally) or "cyclical" (a cosine down over each `thinning` steps, a draw at its end).
+    of the prior; None suggests one from the curvature at the start and from the batches' noise, by which variances are
+    too large by at most half (`facts["excess"]`; as much in every direction where batches are small, in the stiffest
+    where they are not; a control variate, or a smaller step, leaves less). `schedule` is "constant", "polynomial"
+    (Welling & Teh's decay; draws count equally) or "cyclical" (a cosine down over each `thinning` steps, a draw at its
+    end).
     `preconditioner="rmsprop"` scales each weight by its gradients in warm-up, frozen after it or within a cycle.
     `variance_reduction` steadies the batches' gradients by the full one at an anchor: the start ("control-variate",
     Baker et al. 2019) or the chain's own position an epoch ago ("svrg", Dubey et al. 2016), for twice the cost a step.
@@ -96,6 +101,7 @@ class StochasticGradientSampler:
 
         target.check_proper()
         key_start, key_warmup, key_draws = jax.random.split(key, 3)
+        key_virials = jax.random.fold_in(key_draws, VIRIAL_STREAM)
         bare: Any = target.without_data()
         flat = coordinates(bare)
         batch_size = min(self.batch_size or target.num_data, target.num_data)
@@ -132,8 +138,10 @@ class StochasticGradientSampler:
             keep=_keeper(flat),
         )
         _note_heat(chains.info, batch_size == target.num_data, run)
-        draws = Draws(bare.structs, chains.kept, chains.info._asdict())
-        return draws if isinstance(target, Density) else DrawsPosterior(bare, draws)
+        info = chains.info._asdict() | virials(key_virials, target, chains.kept, batch_size)
+        draws = Draws(bare.structs, chains.kept, info)
+        draws.facts = {} if self.step_size else {"excess": EXCESS}
+        return draws if isinstance(target, Density) else DrawsPosterior(bare, draws, draws.facts)
 
     def kernel_settings(self, batch_size: int) -> "Settings":
         return Settings(
@@ -186,7 +194,7 @@ def warmup_kernel(target: Target | Density, transformation: Transformation, sett
         return State(
             position,
             transformation.init(key_inner, position),
-            _first_step_size(flat, transformation, settings, target.num_data, key_rows, position, scale, data),
+            _first_step_size(flat, transformation, settings, target, key_rows, position, scale, data),
             jnp.asarray(0),
             jax.random.key_data(key_batch),
             scale,
@@ -212,9 +220,7 @@ def drawing_kernel(target: Target | Density, transformation: Transformation, set
             return state
         scale = preconditioning_scale(state.squares)
         state = state._replace(scale=scale)
-        step_size = _first_step_size(
-            flat, transformation, settings, target.num_data, key_rows, state.position, scale, data
-        )
+        step_size = _first_step_size(flat, transformation, settings, target, key_rows, state.position, scale, data)
         return state._replace(step_size=step_size)
 
     return Kernel(init, _step(flat, target.num_data, transformation, settings))
@@ -277,7 +283,7 @@ def _first_step_size(
     flat: Coordinates,
     transformation: Transformation,
     settings: Settings,
-    num_data: int,
+    target: Target | Density,
     key: jax.Array,
     position: jax.Array,
     scale: jax.Array,
@@ -287,13 +293,23 @@ def _first_step_size(
         return jnp.asarray(settings.step_size, position.dtype)
     noise = 0.0
     if data is not None:
-        if num_data > CURVATURE_ROWS:
-            data = take(data, batch_indices(key, 0, num_data, CURVATURE_ROWS))
-        # a batch's gradient has the variance (N/B - 1) Fisher information, which is about the curvature
-        noise = num_data / settings.batch_size - 1.0
+        if target.num_data > CURVATURE_ROWS:
+            data = take(data, batch_indices(key, 0, target.num_data, CURVATURE_ROWS))
+        noise = _noise_per_curvature(target, settings.batch_size, position.size)
     if settings.variance_reduction:
         noise *= CONTROLLED
     return transformation.suggest(stiffness(flat, position, scale, data), noise)
+
+
+def _noise_per_curvature(target: Target | Density, batch_size: int, size: int) -> float:
+    """Of a batch's gradient, its variance as a multiple of the curvature, both of the tempered density.
+
+    The variance is (N/B - 1) / T^2 of the information in all rows, which is T curvatures where residuals are those of
+    the likelihood. At draws they are (1 - h + T h) times as large in the square: a row's leverage h, at most one weight
+    a row, is what a hotter posterior adds to them, and what the fit has taken from them.
+    """
+    leverage = min(1.0, size / target.num_data) if target.temperature > 1.0 else 0.0
+    return (target.num_data / batch_size - 1.0) * ((1.0 - leverage) / target.temperature + leverage)
 
 
 def _anchor(flat: Coordinates, position: jax.Array, data: Data) -> Anchor:
