@@ -147,8 +147,9 @@ def test_an_own_network_and_method_by_module_and_name(folder, tmp_path, monkeypa
         "@dataclass(frozen=True)\nclass OwnCliMethod(po.MAP):\n    'A point.'\n    num_epochs: int = 3\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    options = ("--network", "cli_own:build", "--method", "cli_own:OwnCliMethod", "-o", tmp_path / "r", "-q")
+    options = ("--network", "cli_own:build", "--method", "cli_own:OwnCliMethod", "-o", tmp_path / "r")
     answer = invoke("fit", folder.parent / "houses.csv", "--target", TARGET, *options)
     assert answer.exit_code == 0, answer.output
+    assert "NEW.csv --network cli_own:build -o" in answer.stderr
     table, _ = predictions(tmp_path / "r", houses(3), "--network", "cli_own:build")
     assert np.isfinite(table["mean"]).all()

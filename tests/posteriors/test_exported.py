@@ -15,11 +15,11 @@ import pandas as pd
 import pytest
 
 import posteria as po
+from damage.subjects import jax_alone
 from posteria.data.csv_file import read_frame
 from posteria.errors import DataError, StoreError
 from posteria.posteriors import calibrated, export, store
 
-NEEDED = ("jax", "jaxlib", "numpy", "numpy.libs", "ml_dtypes", "scipy", "scipy.libs", "opt_einsum")  # and no more
 MARK = "import os\nopen(os.environ['EVIL_MARK'], 'a').write(__name__ + ' ')\n"
 
 
@@ -127,13 +127,8 @@ def test_the_threshold_of_an_export_is_that_of_the_package():
 
 
 def test_an_export_needs_jax_and_numpy_alone_and_lends_flatbuffers(exported, tmp_path):
-    site = Path(np.__file__).parent.parent
-    (tmp_path / "site").mkdir()
-    for name in NEEDED:
-        if (site / name).exists():
-            (tmp_path / "site" / name).symlink_to(site / name)
     path = write_csv(tmp_path / "new.csv", AWKWARD)
-    alone = run(exported / "artifact", path, "-S", PYTHONPATH=str(tmp_path / "site"))
+    alone = run(exported / "artifact", path, "-S", PYTHONPATH=str(jax_alone(path)))
     assert alone.returncode == 0, alone.stderr
     assert alone.stdout == run(exported / "artifact", path).stdout
     assert len(alone.stdout.splitlines()) == 13

@@ -109,6 +109,13 @@ def test_an_export_of_arrays_predicts_the_same_without_posteria(regression, tmp_
         posterior.export(tmp_path / "artifact")
 
 
+def test_an_export_of_fewer_draws_predicts_as_the_posterior_with_as_many(regression, tmp_path):
+    posterior, x = regression
+    posterior.export(tmp_path / "artifact", num_draws=7)
+    got = predict_elsewhere(tmp_path / "artifact", {"x": x[:5]}, tmp_path)
+    np.testing.assert_allclose(got["mean"], posterior.predict(x[:5], 7).mean, atol=1e-5)
+
+
 def test_an_export_of_a_calibrated_table_prepares_rows_as_the_fit_did(tmp_path):
     random = np.random.default_rng(1)
     frame = pd.DataFrame({"a": random.normal(size=90), "b": random.choice(["u", "v"], 90), "y": random.normal(size=90)})

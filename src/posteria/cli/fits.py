@@ -114,8 +114,8 @@ def fit(
             attach=attached,
         )
     except KeyboardInterrupt:
-        _interrupted(folder)
-    _conclude(posterior, folder, x, as_json, quiet)
+        _interrupted(folder, _own_again(network, [method]))
+    _conclude(posterior, folder, x, as_json, quiet, _own_again(network))
 
 
 @app.command()
@@ -152,8 +152,8 @@ def resume(
     try:
         posterior = runs.resume(folder, (x, y), network=own_network, max_seconds=max_seconds, progress=not quiet)
     except KeyboardInterrupt:
-        _interrupted(folder)
-    _conclude(posterior, folder, x, as_json, quiet)
+        _interrupted(folder, _own_again(network, methods))
+    _conclude(posterior, folder, x, as_json, quiet, _own_again(network))
 
 
 def preparation_of(attached: "tree.Json", folder: Path) -> "Preparation":
@@ -203,12 +203,20 @@ def own_parts(
     return None
 
 
-def _interrupted(folder: Path) -> None:
-    say(f"posteria resume {shlex.quote(str(folder))}")
+def _own_again(network: str | None, methods: list[str] | None = None) -> str:
+    """The options by which the user names their own parts again; nothing for those that are known here."""
+    from posteria import nn
+
+    words = [f" --network {shlex.quote(network)}"] if network is not None and nn.is_own(network) else []
+    return "".join(words + [f" --method {shlex.quote(method)}" for method in methods or () if ":" in method])
+
+
+def _interrupted(folder: Path, own_again: str) -> None:
+    say(f"posteria resume {shlex.quote(str(folder))}{own_again}")
     raise typer.Exit(INTERRUPTED)
 
 
-def _conclude(posterior: "Posterior", folder: Path, x: "Data", as_json: bool, quiet: bool) -> None:
+def _conclude(posterior: "Posterior", folder: Path, x: "Data", as_json: bool, quiet: bool, own_again: str = "") -> None:
     from posteria.data.arrays import num_rows, rows
 
     facts = posterior.facts
@@ -233,7 +241,7 @@ def _conclude(posterior: "Posterior", folder: Path, x: "Data", as_json: bool, qu
     )
     if summary["verdict"]:
         typer.echo(summary["verdict"])
-    say(f"next: posteria predict {shlex.quote(str(folder))} NEW.csv -o predictions.csv", quiet)
+    say(f"next: posteria predict {shlex.quote(str(folder))} NEW.csv{own_again} -o predictions.csv", quiet)
 
 
 def _rows(x: "Data") -> str:

@@ -38,11 +38,12 @@ class Draws:
         """`num_draws` rows, spread evenly over chains, repeated only past their number: (num_draws, size)."""
         num_chains, length, _ = self.flat.shape
         rounds = []
-        for key_round in jax.random.split(key, -(-num_draws // self.num_draws)):
-            keys = jax.random.split(key_round, num_chains)
-            orders = np.stack([np.asarray(jax.random.permutation(k, length)) for k in keys])  # (chain, draw)
-            chains = np.tile(np.arange(num_chains), length)
-            rounds.append(self.flat[chains, orders.T.reshape(-1)])
+        with jax.ensure_compile_time_eval():  # also where an export traces this
+            for key_round in jax.random.split(key, -(-num_draws // self.num_draws)):
+                keys = jax.random.split(key_round, num_chains)
+                orders = np.stack([np.asarray(jax.random.permutation(k, length)) for k in keys])  # (chain, draw)
+                chains = np.tile(np.arange(num_chains), length)
+                rounds.append(self.flat[chains, orders.T.reshape(-1)])
         return np.concatenate(rounds)[:num_draws]
 
     def diagnose(self) -> Diagnosis:

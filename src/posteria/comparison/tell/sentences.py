@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from posteria import nn
 from posteria.comparison.ask import Problem
 from posteria.comparison.enter.entries import Entry, expected_seconds
 from posteria.comparison.judge import verdicts
@@ -165,6 +166,7 @@ def commands(problem: Problem, method: Any, settings: Json, minutes: float | Non
     parts += ["--seed 0", *(f"--set {quote(change)}" for change in changed), f"--out {quote(folder)}"]
     parts += [f"--minutes {minutes:g}"] if minutes else []
     rows = "new.csv" if source["target"] else "new.npz"
+    rows += f" --network {quote(source['network'])}" if nn.is_own(source["network"]) else ""
     return {
         "fit": " ".join(parts),
         "predict": f"posteria predict {quote(folder)} {rows} --interval 0.9 -o predictions.csv",
