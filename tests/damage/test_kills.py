@@ -1,23 +1,28 @@
 """Killed at random moments, a folder holds what was, or what was to be, whole; and nothing that is left behind is in
 the way the next time."""
 
+import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import posteria as po
 from damage import killed
-from damage.subjects import read_exports
+from damage.subjects import QUICK, read_exports, table
 from posteria import report
+from posteria.cli import app
 from posteria.comparison.tell import results
 from posteria.errors import StoreError
+from posteria.posteriors import store
 
 SCRIPT = Path(killed.__file__)
 SECONDS = {"save": 0.3, "replace": 0.3, "fit": 2.0, "export": 0.5, "report": 2.0, "compare": 4.0}  # about three times
@@ -109,3 +114,30 @@ def rows_of(home: Path) -> Path:
     path = home / "rows.csv"
     path.write_text("x0,x1\n0.5,1\n-1,2\n")
     return path
+
+
+@pytest.mark.slow
+def test_ctrl_c_in_an_export_leaves_nothing_or_the_whole(home):
+    """On the command line, from its start to the end of the measurement of its time."""
+    table(0, home / "table.csv")
+    fit = ["fit", home / "table.csv", "--target", "y", *QUICK, "-o", home / "run", "-q"]
+    assert CliRunner().invoke(app, list(map(str, fit))).exit_code == 0
+    code = [sys.executable, "-c", "from posteria.cli import main; main()", "export", str(home / "run")]
+    environment = os.environ | {"PYTHONPATH": str(Path(po.__file__).parent.parent)}
+    began = time.monotonic()
+    subprocess.run([*code, str(home / "whole")], env=environment, check=True, capture_output=True)
+    seconds = time.monotonic() - began
+    random, ends = np.random.default_rng(0), Counter()
+    for number in range(20):
+        out = home / f"exported-{number}"
+        process = subprocess.Popen([*code, str(out)], env=environment, stdout=-1, stderr=-1, text=True)
+        time.sleep(random.uniform(0.2 * seconds, 1.1 * seconds))
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate()
+        assert process.returncode in (0, 1, 130, -signal.SIGINT), (process.returncode, said)
+        if out.exists():
+            about = json.loads((out / "artifact.json").read_text())
+            assert store.digests(out, *about["files"]) == about["files"]
+        ends[f"exit {process.returncode}, {'whole' if out.exists() else 'nothing'}"] += 1
+    print(f"\nCtrl-C in an export, {seconds:.1f} s: {dict(ends)}")
+    assert not list(home.glob(".exported*"))
