@@ -25,71 +25,85 @@ def subjects(home):
     return make(home)
 
 
+Read = tuple[str, str, str, str]  # the subject, the kind of damage, the reader, and how it ended
+
+
 @pytest.mark.parametrize("total", [120, pytest.param(2000, marks=pytest.mark.slow)])
 def test_no_damage_changes_an_answer_silently_crashes_or_ends_in_a_traceback(home, subjects, total):
-    ends: Counter = Counter()
+    reads: Counter[Read] = Counter()
     faults: list[str] = []
+    num_noticed = 0
     for name, subject in subjects.items():
         for number in range(round(SHARES[name] * total)):
             random = np.random.default_rng([number, len(name), total])
             damage = DAMAGES[number % len(DAMAGES)]
             damaged = Path(shutil.copytree(subject.folder, home / "work" / "damaged"))
             told = damage(damaged, subject.other, random)
-            end, found = judged(subject, damaged, home / "work" / "copy")
-            ends[name, end] += 1
-            faults += [f"{end} after {told}: {fault}" for fault in found]
+            ends, found = judged(subject, damaged, home / "work" / "copy")
+            reads.update((name, damage.__name__, reader, end) for reader, end in ends.items())
+            num_noticed += REFUSED in ends.values()
+            faults += [f"after {told}: {fault}" for fault in found]
             shutil.rmtree(damaged)
-    faults += damaged_exports(home, round(SHARES["export"] * total), ends)
-    report(ends, total)
+    faults += damaged_exports(home, round(SHARES["export"] * total), reads)
+    num_noticed += sum(count for (name, *_, end), count in reads.items() if name == "export" and end != SAME)
+    print(f"\n{total} damages, {num_noticed} noticed by a reader, {sum(reads.values())} reads, {len(faults)} faults")
+    for title, column in (("subject", 0), ("kind", 1), ("reader", 2)):
+        show(title, reads, column)
     assert not faults, "\n".join(faults)
-    assert sum(count for (_, end), count in ends.items() if end == REFUSED) > 0.6 * total
+    assert num_noticed > 0.6 * total
 
 
-def judged(subject: Subject, damaged: Path, copy: Path) -> tuple[str, list[str]]:
-    """How it ended, and what went wrong: everything is asked that can be, each of a copy."""
-    ends, faults = set(), []
+def judged(subject: Subject, damaged: Path, copy: Path) -> tuple[dict[str, str], list[str]]:
+    """How each reader ended, and what went wrong: everything is asked that can be, each of a copy."""
+    ends, faults = {}, []
     for ask in subject.asks:
         shutil.copytree(damaged, copy)
         try:
-            ends.add(subject.ask(ask, copy))
+            ends[ask] = subject.ask(ask, copy)
         except Silent as error:
-            ends.add("SILENT")
+            ends[ask] = "SILENT"
             faults.append(str(error))
         except Exception as error:
-            ends.add("TRACEBACK")
+            ends[ask] = "TRACEBACK"
             faults.append(f"{ask}: {type(error).__name__} {error}")
         shutil.rmtree(copy)
-    return next(end for end in ("SILENT", "TRACEBACK", REFUSED, SAME) if end in ends), faults
+    return ends, faults
 
 
-def damaged_exports(home: Path, total: int, ends: Counter) -> list[str]:
+def damaged_exports(home: Path, total: int, reads: Counter[Read]) -> list[str]:
     """In processes of their own. A script whose code is damaged may be refused by Python itself, before it runs."""
     faults: list[str] = []
     (wanted,) = read_exports([home / "export-0"], home / "new.csv")
     assert wanted.startswith("answer ")
     for first in range(0, total, BATCH):
-        copies, tolds = [], []
+        copies, kinds, tolds = [], [], []
         for number in range(first, min(first + BATCH, total)):
+            damage = DAMAGES[number % len(DAMAGES)]
             copies.append(Path(shutil.copytree(home / "export-0", home / "work" / f"export-{number}")))
-            tolds.append(DAMAGES[number % len(DAMAGES)](copies[-1], home / "export-1", np.random.default_rng(number)))
-        for told, line in zip(tolds, read_exports(copies, home / "new.csv")):
+            kinds.append(damage.__name__)
+            tolds.append(damage(copies[-1], home / "export-1", np.random.default_rng(number)))
+        for kind, told, line in zip(kinds, tolds, read_exports(copies, home / "new.csv")):
             if line == wanted:
-                ends["export", SAME] += 1
+                end = SAME
             elif line.startswith("ExportError "):
-                ends["export", REFUSED] += 1
+                end = REFUSED
             elif "predict.py" in told and not line.startswith(("answer", "crash")):
-                ends["export", "refused by Python itself"] += 1
+                end = "refused by Python itself"
             else:
-                ends["export", line.split()[0]] += 1
+                end = "SILENT" if line.startswith("answer") else "CRASH" if line.startswith("crash") else "TRACEBACK"
                 faults.append(f"after {told}: {line[:300]}")
+            reads["export", kind, "exported reader", end] += 1
         for copy in copies:
             shutil.rmtree(copy)
     return faults
 
 
-def report(ends: Counter, total: int) -> None:
-    kinds = sorted({end for _, end in ends})
-    print(f"\n{sum(ends.values())} damages")
-    for name in SHARES:
-        print(f"  {name:12}", ", ".join(f"{kind} {ends[name, kind]}" for kind in kinds if ends[name, kind]))
-    print("  in all      ", ", ".join(f"{k} {sum(c for (_, e), c in ends.items() if e == k)}" for k in kinds))
+def show(title: str, reads: Counter[Read], column: int) -> None:
+    """A line for each subject, kind or reader: how often it was read, and with what end."""
+    print(f"by {title}")
+    for name in dict.fromkeys(read[column] for read in reads):
+        ends: Counter[str] = Counter()
+        for read, count in reads.items():
+            ends[read[3]] += count * (read[column] == name)
+        told = ", ".join(f"{end} {count}" for end, count in sorted(ends.items()) if count)
+        print(f"  {name:16} {sum(ends.values()):5} reads: {told}")
