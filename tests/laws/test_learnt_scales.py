@@ -104,10 +104,10 @@ def test_a_layer_with_no_signal_shrinks():
     assert scales["none"]["mean"] < 0.4 < 1.0 < scales["signal"]["mean"]
 
 
-def ranks_of(num_simulations, num_draws, seed):
-    """Simulation-based calibration of the whole: scale, a weight and the noise among their posterior draws."""
+def ranks_of(prior, num_simulations, num_draws, seed):
+    """Simulation-based calibration of the whole: the ranks of all that was drawn among its posterior draws, by name."""
     x, _ = data()
-    model = po.Model(NETWORK, po.likelihoods.Gaussian(shape=3.0, rate=1.0), po.priors.FanIn(scale=po.infer))
+    model = po.Model(NETWORK, po.likelihoods.Gaussian(shape=3.0, rate=1.0), prior)
     method = po.NUTS(num_chains=1, num_draws=num_draws, num_warmup=400, thinning=4, start="prior")
     rng, target, ranks = np.random.default_rng(seed), po.Target(model, (x, None)), []
     for key in jax.random.split(jax.random.key(seed), num_simulations):
@@ -116,27 +116,32 @@ def ranks_of(num_simulations, num_draws, seed):
         noise = float(model.likelihood.noise_std(truth["likelihood"]))
         y = np.asarray(model.outputs(truth["network"], x))[:, 0] + noise * rng.normal(size=len(x))
         stored = po.fit(model, (x, y.astype(np.float32)), method, key=key_fit, progress=False).stored.params
-        own = jax.tree.leaves(truth["likelihood"])[0], jax.tree.leaves(stored["likelihood"])[0]
-        pairs = [
-            (truth["prior"]["w"]["scale"], stored["prior"]["w"]["scale"]),
-            (truth["network"]["w"][0, 0], stored["network"]["w"][..., 0, 0]),
-            own,
-        ]
-        ranks.append([int((np.asarray(draws) < float(value)).sum()) for value, draws in pairs])
-    return np.asarray(ranks)
+        ranks.append(
+            jax.tree.map(
+                lambda true, drawn: (np.asarray(drawn)[0] < np.asarray(true)).sum(0).ravel(),
+                {part: truth[part] for part in stored},
+                stored,
+            )
+        )
+    columns = jax.tree.map(lambda *each: np.stack(each), *ranks)
+    return {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(columns)}
 
 
 def test_a_few_simulated_scales_are_calibrated():
-    ranks = ranks_of(num_simulations=40, num_draws=99, seed=0)
-    for column in ranks.T:
-        assert uniform_p_value(column, 100, num_bins=4) > LEAST_P_VALUE
+    ranks = ranks_of(po.priors.FanIn(scale=po.infer), num_simulations=40, num_draws=99, seed=0)
+    for columns in ranks.values():
+        assert uniform_p_value(columns[:, 0], 100, num_bins=4) > LEAST_P_VALUE
 
 
 @pytest.mark.slow
 def test_simulation_based_calibration_is_uniform():
-    ranks = ranks_of(num_simulations=400, num_draws=199, seed=1)
-    for column in ranks.T:
-        assert uniform_p_value(column, 200, num_bins=20) > LEAST_P_VALUE
+    """Of the noise, every weight, their scale and every input's; `-s` prints the p-values."""
+    ranks = ranks_of(po.priors.InputScales(po.priors.FanIn(scale=po.infer)), 400, num_draws=199, seed=1)
+    p_values = {name: [uniform_p_value(c, 200, num_bins=20) for c in columns.T] for name, columns in ranks.items()}
+    for name, found in p_values.items():
+        print(name, *(f"{p:.3f}" for p in found))
+    every = [p for found in p_values.values() for p in found]
+    assert len(every) == 2 + 2 * NUM_INPUTS and min(every) > LEAST_P_VALUE
 
 
 # ---- variational families

@@ -65,7 +65,7 @@ def test_without_anything_to_infer_there_is_no_such_part():
             == set(drawn(target))
             == {"network", "likelihood"}
         )
-        assert not target.scales and target.with_scales_held() == target
+        assert not target.scales and target.holding("prior") == target
 
 
 @pytest.mark.parametrize("name", LEARNT)
@@ -168,11 +168,11 @@ def test_coordinates_are_relative_and_lead_back():
 def test_held_scales_have_no_gradient_and_weights_keep_theirs():
     target = target_of(FanIn(scale=po.infer))
     params = drawn(target)
-    free, held = (jax.grad(t.log_density)(params) for t in (target, target.with_scales_held()))
+    free, held = (jax.grad(t.log_density)(params) for t in (target, target.holding("prior")))
     assert all(float(leaf) == 0 for leaf in jax.tree.leaves(held["prior"]))
     assert all(float(leaf) != 0 for leaf in jax.tree.leaves(free["prior"]))
     jax.tree.map(lambda a, b: np.testing.assert_array_equal(a, b), held["network"], free["network"])
-    assert target.with_scales_held() != target
+    assert target.holding("prior") != target
 
 
 def test_sixteen_bit_leaves_have_scales_of_thirty_two():

@@ -230,6 +230,8 @@ def _conclude(posterior: "Posterior", folder: Path, x: "Data", as_json: bool, qu
         "notes": facts["notes"],
         "verdict": "",
     }
+    if scales := facts.get("prior_scales"):
+        summary["prior_scales"] = scales
     if hasattr(posterior, "diagnose") and posterior.num_draws > 1:
         verdict = posterior.diagnose(rows(x, slice(min(ROWS_DIAGNOSED, num_rows(x)))))
         summary["verdict"] = verdict.verdict
@@ -239,6 +241,8 @@ def _conclude(posterior: "Posterior", folder: Path, x: "Data", as_json: bool, qu
     typer.echo(
         f"{summary['method']}: {summary['draws']} draws, {summary['gradients']:,} gradients, {summary['seconds']} s"
     )
+    if posterior.model.learnt:
+        typer.echo(f"scales learnt: {posterior.model.learnt}")
     if summary["verdict"]:
         typer.echo(summary["verdict"])
     say(f"next: posteria predict {shlex.quote(str(folder))} NEW.csv{own_again} -o predictions.csv", quiet)

@@ -22,9 +22,10 @@ MAX_DENSE = 1024  # entries of a leaf that the walk leaves and that still gets a
 class Block(NamedTuple):
     """Q (values_i values_j + prior) R^T: one weight's precision, in the basis where it is diagonal."""
 
-    rows: jax.Array  # Q, (row, i)
+    rows: jax.Array  # Q, (row, i); where the prior differs between rows, scaled by its standard deviations
     entries: jax.Array  # (i, j)
     columns: jax.Array | None  # R, (column, j); None for the columns as they are
+    log_volume: jax.Array | None = None  # what that scaling adds to the precision's log determinant
 
     def turned(self, factors: Factors) -> Factors:
         """The factors of the gradients, in the basis."""
@@ -68,7 +69,8 @@ class Kron(Precision, Accumulated):
         return block_diag(*(basis / b.entries.reshape(-1) @ basis.T for basis, b in zip(bases, self.blocks)))
 
     def log_det(self) -> float:
-        return float(sum(np.log(np.asarray(block.entries, np.float64)).sum() for block in self.blocks))
+        volumes = (0.0 if block.log_volume is None else float(block.log_volume) for block in self.blocks)
+        return float(sum(np.log(np.asarray(block.entries, np.float64)).sum() for block in self.blocks) + sum(volumes))
 
     def output_covariance(self, weights: Sequence[Weight], jacobian: Sequence[Factors]) -> jax.Array:
         """sum_ij (q_i . a)^2 (r_j . g)^2 / entries_ij: in the eigenbases no Jacobian is formed."""
@@ -108,11 +110,17 @@ def _block(weight: Weight, sums: Sums, prior: np.ndarray, num_data: int) -> Bloc
     if not is_factored(weight):
         return Block(as_array(np.eye(1)), as_array(sums + prior), None)
     row_sums, column_sums = sums
-    row_values, rows = np.linalg.eigh(row_sums)
+    # one number for a row: only in its units do the eigenbases stay those of the factors
+    shares = prior.mean(1) / prior.mean()
+    is_even = np.allclose(shares, 1.0, rtol=1e-6)
+    units = np.ones(len(shares)) if is_even else shares**-0.5
+    row_values, rows = np.linalg.eigh(row_sums if is_even else units[:, None] * row_sums * units)
     column_values, columns = np.linalg.eigh(column_sums / max(1, num_data * weight.positions))
-    # one number for the whole weight: only then do the eigenbases stay those of the factors
     entries = np.outer(row_values.clip(0), column_values.clip(0)) + prior.mean()
-    return Block(as_array(rows), as_array(entries), as_array(columns))
+    if is_even:
+        return Block(as_array(rows), as_array(entries), as_array(columns))
+    log_volume = as_array(weight.columns * np.log(shares).sum())
+    return Block(as_array(units[:, None] * rows), as_array(entries), as_array(columns), log_volume)
 
 
 def _noise(block: Block, key: jax.Array) -> jax.Array:

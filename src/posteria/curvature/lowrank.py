@@ -16,6 +16,7 @@ from posteria.curvature.jacobian import Factors, Weight
 from posteria.curvature.precision import Precision, as_array, pytree
 from posteria.tree import Tree
 
+ROUNDING = 1e-7  # of the largest value: below it, rows in float32 say nothing
 BREAKDOWN = 1e-5  # of the largest entry: below it, Lanczos has found all there is
 
 
@@ -107,6 +108,15 @@ def leading(basis: jax.Array, diagonals: tuple[jax.Array, jax.Array]) -> tuple[n
     values, turn = np.linalg.eigh(np.diag(diagonal[:depth]) + np.diag(beside, 1) + np.diag(beside, -1))
     is_curved = values > 0
     return values[is_curved], turn.T[is_curved] @ vectors[:depth]
+
+
+def all_directions(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Values (k,) and orthonormal vectors (k, size) of rows^T rows, by the smaller rows rows^T: (row, size)."""
+    rows = np.asarray(rows, np.float64)
+    values, turn = np.linalg.eigh(rows @ rows.T)
+    is_curved = values > ROUNDING * max(values.max(initial=0.0), 1.0)
+    values, turn = values[is_curved], turn[:, is_curved]
+    return values, turn.T @ rows / np.sqrt(values)[:, None]
 
 
 def low_rank(prior: np.ndarray, values: np.ndarray, vectors: np.ndarray) -> LowRank:

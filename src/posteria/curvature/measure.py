@@ -14,8 +14,8 @@ from posteria.curvature.diagonal import Diagonal
 from posteria.curvature.full import Full
 from posteria.curvature.jacobian import FactoredNetwork, factored
 from posteria.curvature.kron import Kron, is_factored
-from posteria.curvature.lowrank import Tridiagonal, leading, low_rank, tridiagonaliser
-from posteria.curvature.precision import Precision, Sums
+from posteria.curvature.lowrank import Tridiagonal, all_directions, leading, low_rank, tridiagonaliser
+from posteria.curvature.precision import Precision, Sums, formed_jacobian
 from posteria.data.arrays import Data, rows
 from posteria.errors import SettingError, TooLargeError
 from posteria.machine import available_memory, readable
@@ -220,11 +220,34 @@ def _measure_low_rank(
         return low_rank(prior, np.zeros(0), np.zeros((0, network.size)))
     key_start, key_labels = jax.random.split(key)
     parts = list(blocks(data, target.num_data, block_rows(target, network, settings)))
+    if rank == target.num_data * _num_cotangents(target, settings):  # all there are: no need to look for the leading
+        rows_of = _compiled_rows(target, settings)
+        keys = (jax.random.fold_in(key_labels, number) for number in range(len(parts)))
+        scaled = np.concatenate([rows_of(params, *part, prior, k) for part, k in zip(parts, keys)])
+        return low_rank(prior, *all_directions(scaled))
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *parts)
     iterate = _compiled_lanczos(target, settings, rank)
     scale = jnp.asarray(prior, tree.ravel(params).dtype)
     start = jax.random.normal(key_start, (network.size,), scale.dtype)
     return low_rank(prior, *leading(*iterate(start, params, stacked, scale, key_labels)))
+
+
+@kept
+def _compiled_rows(target: Target, settings: Settings) -> Callable[..., jax.Array]:
+    """(params, batch, counts, prior, key) -> H^(1/2) J prior^(-1/2), whose square is the curvature: (row, size)."""
+    network = factored(target, settings.paths)
+
+    @jax.jit
+    def rows_of(params: tree.Params, batch: Data, counts: jax.Array, prior: jax.Array, key: jax.Array) -> jax.Array:
+        x, y = batch
+        outputs = target.model.outputs(params["network"], x)
+        cotangents, hessians = _cotangents(target, settings, params["likelihood"], outputs, y, key)
+        values, vectors = jnp.linalg.eigh(hessians * counts[:, None, None])
+        roots = vectors * jnp.sqrt(values.clip(0))[:, None, :]  # root root^T = H
+        formed = formed_jacobian(network.jacobian(params["network"], x, cotangents))
+        return jnp.einsum("nrk,nri->nki", roots, formed / jnp.sqrt(prior)).reshape(-1, formed.shape[-1])
+
+    return rows_of
 
 
 @kept

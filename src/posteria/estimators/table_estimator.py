@@ -279,6 +279,10 @@ class TableEstimator(BaseEstimator):
             network = None if isinstance(self.network, str) else self.network  # a spelling is in the pack
             self.posterior_ = saving.unpack(state["posterior_"], network, self.likelihood, self.prior)
 
+    def __str__(self) -> str:
+        learnt = self.posterior_.model.learnt if hasattr(self, "posterior_") else ""
+        return f"{self!r}\nscales learnt: {learnt}" if learnt else repr(self)
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True

@@ -125,6 +125,7 @@ def bend(
 ) -> Curve:
     """Bend the straight line between flat weights to where the density is high."""
     target.check_proper()
+    target = target.holding("prior")  # scales follow the straight line: where they are free, they fall to 0
     ends = jnp.stack([jnp.asarray(flat_a), jnp.asarray(flat_b)])
     check_starts(target, tree.unraveller(target.structs)(ends))
     at = jnp.linspace(0.0, 1.0, num_bends + 2)[1:-1, None]

@@ -28,7 +28,7 @@ def find_starts(
         if start == "init":
             return inits
         stage = run.stage("map", share=0.2)
-        return (climber or MAP()).climb(key_map, target.with_scales_held(), inits, stage, final_when_late=True).params
+        return (climber or MAP()).climb(key_map, target.holding("prior"), inits, stage, final_when_late=True).params
     if hasattr(start, "sample_params"):
         return start.sample_params(key, num)
     return target.as_starts(start, num)

@@ -61,6 +61,10 @@ class Density:
     def without_data(self) -> "Density":
         return self
 
+    def holding(self, *parts: str) -> "Density":
+        """Nothing is inferred beside its own parameters."""
+        return self
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Density) and self._identity() == other._identity()
 

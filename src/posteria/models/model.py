@@ -1,7 +1,7 @@
 """A network, a likelihood, a prior and a temperature: everything but the data."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import jax
 import jax.numpy as jnp
@@ -35,6 +35,7 @@ class Model:
     likelihood: Likelihood = field(default_factory=Gaussian)
     prior: Prior = field(default_factory=FanIn)
     temperature: Positive = 1.0
+    learnt: str = field(default="", init=False, repr=False)  # of the prior's scales, in a posterior's model
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "network", network(self.network))
@@ -53,6 +54,15 @@ class Model:
 
     def __hash__(self) -> int:
         return hash(self._identity())
+
+    def __str__(self) -> str:
+        return f"{self!r}\nscales learnt: {self.learnt}" if self.learnt else repr(self)
+
+    def having_learnt(self, words: str) -> "Model":
+        """The same model, which says so when it is printed."""
+        model = replace(self)
+        object.__setattr__(model, "learnt", words)
+        return model
 
     def _identity(self) -> tuple[object, ...]:
         """As its parts are now: a likelihood or prior of the user's may have changed since it was made."""

@@ -56,7 +56,7 @@ class Target:
         if hasattr(model.prior, "check"):
             model.prior.check(self._leaves)
         self.scales = Scales(model.prior, self._leaves)
-        self._holds_scales = False
+        self.held: tuple[str, ...] = ()  # parts of the parameters that no gradient moves
 
     def without_data(self) -> "Target":
         """The same density for use inside compiled functions, which hand it their batch; safe to keep in a cache."""
@@ -64,10 +64,14 @@ class Target:
         bare.__dict__.update(self.__dict__, data=None)
         return bare
 
-    def with_scales_held(self) -> "Target":
-        """The same density, in which no gradient moves the scales: at the mode of both they would be 0."""
+    def holding(self, *parts: str) -> "Target":
+        """The same density, in which no gradient moves "prior" or "likelihood": what is inferred beside the weights.
+
+        For methods that climb: at the joint mode of weights and scales these are 0.
+        """
         held = object.__new__(Target)
-        held.__dict__.update(self.__dict__, _holds_scales=bool(self.scales))
+        present = self.structs
+        held.__dict__.update(self.__dict__, held=tuple(part for part in parts if jax.tree.leaves(present.get(part))))
         return held
 
     def __eq__(self, other: object) -> bool:
@@ -81,8 +85,7 @@ class Target:
         return self.model.compiled_for
 
     def _identity(self) -> tuple[object, ...]:
-        structure = tree.signature(self._network_structs)
-        return self.model, self.num_data, self._spec, structure, self._holds_scales
+        return self.model, self.num_data, self._spec, tree.signature(self._network_structs), self.held
 
     @property
     def temperature(self) -> float:
@@ -116,9 +119,9 @@ class Target:
 
     def log_density(self, params: Params, batch: Data = None, likelihood_power: jax.Array | float = 1.0) -> jax.Array:
         """Tempered and unnormalised; `batch` stands for all N data. No batch and no data: the prior."""
+        if self.held:
+            params = params | {part: jax.lax.stop_gradient(params[part]) for part in self.held}
         if self.scales:
-            if self._holds_scales:
-                params = params | {"prior": jax.lax.stop_gradient(params["prior"])}
             relative = self.relative_log_density(self.relative(params), batch, likelihood_power)
             return relative - self.scales.log_volume(params["prior"])
         return self.relative_log_density(params, batch, likelihood_power)

@@ -15,6 +15,7 @@ from posteria.models.model import Model
 from posteria.models.target import Target
 from posteria.networks import as_batch_of_one
 from posteria.posteriors.predictive import Predictive
+from posteria.posteriors.scale_summary import in_words
 from posteria.posteriors.verbs import verb
 from posteria.random import as_key
 from posteria.tree import Arrays, Json
@@ -41,7 +42,8 @@ class Posterior(ABC):
 
     @property
     def model(self) -> Model:
-        return self.target.model
+        scales = self.facts.get("prior_scales")
+        return self.target.model.having_learnt(in_words(scales)) if scales else self.target.model
 
     @property
     def num_draws(self) -> int:

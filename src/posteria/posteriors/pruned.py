@@ -19,6 +19,7 @@ from posteria.models.priors import Leaf
 from posteria.models.target import Target
 from posteria.posteriors.base import Pruned, check_num_draws
 from posteria.posteriors.gaussian import Diagonal, GaussianPosterior
+from posteria.posteriors.relative import RelativeGaussianPosterior
 from posteria.random import as_key
 from posteria.tree import Arrays, Json
 
@@ -179,6 +180,12 @@ def dense_moments(posterior: Any) -> tuple[np.ndarray, np.ndarray]:
         moments = np.zeros((2, tree.size(posterior.target.structs)), np.float32)
         moments[:, posterior.kept] = posterior.mean, posterior.std
         return moments[0], moments[1]
+    if isinstance(posterior, RelativeGaussianPosterior):
+        raise SettingError(
+            "a posterior of weights whose scales are inferred: they are no Gaussian",
+            "a Gaussian with independent weights",
+            "fit with scales that are given, as those in facts['prior_scales']",
+        )
     if not isinstance(posterior, GaussianPosterior) or not isinstance(posterior.spread, Diagonal):
         raise SettingError(
             f"the posterior is {type(posterior).__name__}",

@@ -1,7 +1,7 @@
 """Posteriors over an affine subspace of the weights: w = centre + directions z, with z from any other posterior."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import jax
@@ -29,6 +29,7 @@ class Plane:
     structs: tree.Params  # of the network's parameters
     centre: jax.Array  # (size,)
     directions: jax.Array  # (size, rank)
+    rest: tree.Params = field(default_factory=dict)  # {"prior": scales that are held}, where the prior infers them
 
     @property
     def rank(self) -> int:
@@ -74,7 +75,7 @@ class RestrictedPrior:
 
     def joint_log_prob(self, params: tree.Params) -> jax.Array:
         """Of the coordinates with the likelihood's own parameters: ()."""
-        return self.target.log_prior(params | {"network": self.plane.params(params["network"])})
+        return self.target.log_prior(params | self.plane.rest | {"network": self.plane.params(params["network"])})
 
     def log_prob(self, value: jax.Array, leaf: Leaf) -> jax.Array:
         leaves = zip(jax.tree.leaves(self.plane.params(value)), self.target.leaves)
@@ -112,7 +113,10 @@ class SubspacePosterior(Posterior):
     def sample_params(self, key: jax.Array, num_draws: int) -> tree.Params:
         """Draws of the network's and the likelihood's parameters, with a leading draw axis."""
         drawn = self.inner.sample_params(key, num_draws)
-        return drawn | {"network": self.plane.params(drawn["network"])}
+        return drawn | self._rest((num_draws,)) | {"network": self.plane.params(drawn["network"])}
+
+    def _rest(self, lead: tuple[int, ...]) -> tree.Params:
+        return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (*lead, *jnp.shape(leaf))), self.plane.rest)
 
     def diagnose(self, x: Data = None) -> Diagnosis:
         """Convergence of the functions at x (of the coordinates, where no x is given)."""
@@ -122,13 +126,16 @@ class SubspacePosterior(Posterior):
     def stored(self) -> Draws:
         """The chains of `inner`, as weights of the whole network; none where it holds no chains."""
         drawn = self.inner.stored.params
-        params = drawn | {"network": self.plane.params(jnp.asarray(drawn["network"]))}
+        rest = self._rest(drawn["network"].shape[:2])
+        params = drawn | rest | {"network": self.plane.params(jnp.asarray(drawn["network"]))}
         flat = jax.vmap(jax.vmap(tree.ravel))(params)
         return Draws(self.target.structs, flat, self.inner.info)
 
     def state(self) -> tuple[Json, Arrays]:
         settings, arrays = self.inner.state()
         plane = {"centre": np.asarray(self.plane.centre), "directions": np.asarray(self.plane.directions)}
+        if self.plane.rest:
+            plane["prior"] = np.asarray(tree.ravel(self.plane.rest["prior"]))
         own = {"kind": self.inner.kind, "settings": settings, "arrays": list(arrays)}
         return {"inner": own}, plane | {f"inner.{name}": array for name, array in arrays.items()}
 
@@ -138,7 +145,10 @@ class SubspacePosterior(Posterior):
 
         own = settings["inner"]
         centre, directions = jnp.asarray(arrays["centre"]), jnp.asarray(arrays["directions"])
-        plane = Plane(target.structs["network"], centre, directions)
+        rest = {}
+        if target.scales:
+            rest = {"prior": tree.unraveller(target.structs["prior"])(jnp.asarray(arrays["prior"]))}
+        plane = Plane(target.structs["network"], centre, directions, rest)
         x = target.blank_input
         inner_target = restricted(target, plane, None if x is None else (x, None))
         inner = restore(

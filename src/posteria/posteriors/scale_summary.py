@@ -11,6 +11,7 @@ from posteria.tree import Json
 
 DRAWS = 200  # of posteriors that hold none, and whose Gaussian is not at hand
 SUMMARY_KEY = 0
+MOST_SHOWN = 20  # inputs that are told one by one
 
 
 def prior_scales(posterior: Any) -> dict[str, Json]:
@@ -30,6 +31,19 @@ def prior_scales(posterior: Any) -> dict[str, Json]:
             else:
                 found.setdefault(path, {})[name] = summary
     return found
+
+
+def in_words(scales: dict[str, Json]) -> str:
+    """What `prior_scales` found, on one line."""
+    said = []
+    for path, own in scales.items():
+        if "mean" in own:
+            said.append(f"{path} {own['mean']:.3g} ({own['q05']:.3g} to {own['q95']:.3g})")
+        for name, several in ((name, part) for name, part in own.items() if isinstance(part, dict)):
+            shown = ", ".join(f"{mean:.2g}" for mean in several["mean"][:MOST_SHOWN])
+            more = f" and {len(several['mean']) - MOST_SHOWN} more" if len(several["mean"]) > MOST_SHOWN else ""
+            said.append(f"{path}, its {name} {shown}{more}")
+    return "; ".join(said)
 
 
 def _summary(draws: np.ndarray) -> dict[str, list[float]]:

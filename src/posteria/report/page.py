@@ -135,6 +135,7 @@ def _facts(found: dict[str, Any], one: Problem) -> list[tuple[str, str]]:
         ("data", data["name"]),
         ("fingerprint of the data", data["fingerprint"]),
         *((key, setting[key]) for key in ("split", "seeds", "network", "likelihood", "prior", "temperature")),
+        *((f"scales learnt, {row.label}", row.facts["prior"]) for row in one.rows if "prior" in row.facts),
         ("budget", setting["budget"] or "each method's own"),
         ("tuned on validation data", "yes" if setting["tune"] else "no"),
         ("reference", setting["reference"]),

@@ -19,6 +19,7 @@ from posteria.data.splits import train_test
 from posteria.errors import DataError
 from posteria.methods import registry
 from posteria.posteriors.base import Posterior
+from posteria.posteriors.scale_summary import in_words
 from posteria.runs import fit
 from posteria.settings import Positive, at_least, check_settings
 from posteria.tree import Json
@@ -89,6 +90,8 @@ def _fit(
     record = Record("done", trouble, costs_of(posterior), settings=registry.to_json(method)["settings"])
     if not posterior.facts["is_whole"]:
         record.status, record.reason, record.minutes = "cut short", "time ran out", settings.minutes
+    if "prior_scales" in posterior.facts:
+        record.texts["prior"] = in_words(posterior.facts["prior_scales"])
     record.scores["gradients"] += tuning["gradients"]
     record.scores["seconds"] += tuning["seconds"]
     if before == "running":

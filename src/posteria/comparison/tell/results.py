@@ -18,7 +18,8 @@
                                   "text": shown in place of the number, e.g. "not judged"}},
                  "versus_best": {key: {"difference": to the best row (positive: worse), "se", "indistinguishable"}},
                  "runs": ["runs/boston/map-0", ...],      folders, relative to results.json, that `po.load` reads
-                 "picture": SHA-256 of its file below | null}],
+                 "picture": SHA-256 of its file below | null,
+                 "prior": scales that it learnt, in words; only where there are some}],
        "reference": {"name", "status", "converged", "rhat_share", "rhat_worst", "weights_rhat_share",
                      "ceiling": {key: chain against the other chains}, "verdict", "by_seed": [...]} | null,
        "answers": {"best": {"row", "text"}, "closest": {"row" | null, "text"}},
@@ -143,7 +144,8 @@ def _row(ledger: Ledger, problem: Problem, entry: Entry, numbers: Json) -> Json:
     status, reason = ledger.status_of(problem, entry)
     is_kept = ledger.settings.out is not None and entry.method is not None
     fitted = [record.settings for record in records if record is not None and record.settings is not None]
-    return {
+    learnt = [record.texts["prior"] for record in records if record is not None and "prior" in record.texts]
+    return ({"prior": learnt[0]} if learnt else {}) | {
         "name": entry.name,
         "label": entry.label,
         "role": entry.role,

@@ -97,6 +97,7 @@ def _fit(
 
 def first_params(key: jax.Array, target: Target, start: tree.Params, num_rows: int | None) -> tree.Params:
     """One set of parameters to start from, checked on a batch: given ones, or the network's own initial ones."""
+    target.check_no_scales("dropout methods have the spread of their noise, and climb: scales would fall to 0")
     starts = tree.stack([target.init(key)]) if start is None else target.as_starts(start, 1)
     check_starts(target, starts, num_rows)
     return tree.index(starts, 0)

@@ -58,10 +58,11 @@ class Subspace:
     def fit(self, key: jax.Array, target: Target, start: tree.Params, run: Run) -> SubspacePosterior:
         key_place, key_inner = jax.random.split(key)
         centre, directions = self._place(key_place, target, start, run.stage("subspace", share=0.5))
-        own = tree.unraveller(target.structs)(centre)["likelihood"]
+        at_centre = tree.unraveller(target.structs)(centre)
+        own, rest = at_centre["likelihood"], {name: at_centre[name] for name in at_centre if name == "prior"}
         is_network = _is_network(target)
         structs = target.structs["network"]
-        plane = Plane(structs, centre[is_network], scaled(target, centre, directions)[is_network])
+        plane = Plane(structs, centre[is_network], scaled(target, centre, directions)[is_network], rest)
         inner_target = restricted(target, plane, _pair(target))
 
         starts = {"network": jnp.zeros(plane.rank), "likelihood": own}
@@ -99,6 +100,9 @@ def scaled(target: Target, centre: jax.Array, directions: jax.Array) -> jax.Arra
     """
     hessian = np.asarray(_hessian(target.without_data())(centre, directions, target.data), np.float64)
     units = jax.tree.map(lambda unit, leaf: jnp.full(leaf.shape, unit), target.units, target.structs)
+    if target.scales:
+        own = tree.unraveller(target.structs)(centre)["prior"]
+        units |= {"network": target.scales.scaled(units["network"], own)}
     in_units = np.asarray(directions, np.float64) / np.asarray(tree.ravel(units))[:, None]
     root = np.linalg.inv(np.linalg.cholesky(in_units.T @ in_units / target.temperature)).T  # A^-1 = root root^T
     ratios, vectors = np.linalg.eigh(root.T @ hessian @ root)

@@ -13,6 +13,7 @@ from posteria.curvature.stiffness import energy, largest_curvature
 from posteria.data.arrays import Data
 from posteria.data.batches import batch_indices, batch_of, num_steps_per_epoch, take
 from posteria.engine.loop import Kernel, Run
+from posteria.methods.points.learnt_scales import settled
 from posteria.methods.points.map import MAP
 from posteria.models.target import Target, check_starts
 
@@ -61,8 +62,10 @@ def follow(
         run.note(note)
     else:
         starts = target.as_starts(start, size)
+    target = target.holding("prior")
     if climber is not None:
         training = run.stage("training", share=TRAINING_SHARE)
+        target, starts = settled(climber, key_train, target, starts, training)
         starts = climber.climb(key_train, target, starts, training, final_when_late=True).params
     check_starts(target, starts)
 

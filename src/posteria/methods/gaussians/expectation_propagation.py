@@ -93,6 +93,7 @@ def _check(target: Target) -> bool:
             f"{type(likelihood).__name__} has no `moment_update`", "a Gaussian or Bernoulli likelihood", "use Laplace"
         )
     target.check_proper()
+    target.check_no_scales("expectation propagation infers one scale, under a Gamma prior of its own")
     unit_vector(target)  # refuses a prior that is not normal
     network, x = target.structs["network"], target.blank_input
     if x is None:

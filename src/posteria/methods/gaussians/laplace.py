@@ -27,8 +27,9 @@ from posteria.curvature.precision import Precision
 from posteria.data.arrays import Data
 from posteria.engine.loop import Run
 from posteria.errors import SettingError
+from posteria.methods.points.learnt_scales import at_given_weights, log_integral
 from posteria.methods.points.map import MAP
-from posteria.methods.points.tuning import fit_own, prior_precision
+from posteria.methods.points.tuning import check_gaussian, fit_own, prior_precision
 from posteria.models.model import Model
 from posteria.models.target import Target
 from posteria.posteriors.linearised import LaplacePosterior
@@ -121,7 +122,10 @@ class Laplace:
             with_prior = Target(climbed.model, target.data) if climbed.model != target.model else target
             return with_prior, tree.index(climbed.stored.params, (0, 0))
         params = target.init(key) if start is None else tree.index(target.as_starts(start, 1), 0)
-        if jax.tree.leaves(params["likelihood"]) and target.data is not None:
+        if target.scales and target.data is not None:
+            check_gaussian(target, params)
+            params = at_given_weights(target, params, settings, key)
+        elif jax.tree.leaves(params["likelihood"]) and target.data is not None:
             params = fit_own(target, params, settings, key)
         return target, tree.on_device(params)
 
@@ -166,7 +170,8 @@ def default_map(target: Target) -> MAP:
     """
     has_noise = bool(jax.tree.leaves(target.structs["likelihood"]))
     is_determined = tree.size(target.structs["network"]) < target.num_data
-    tune: Literal["noise"] | None = "noise" if has_noise and is_determined and target.temperature == 1.0 else None
+    is_tuned = has_noise and is_determined and target.temperature == 1.0 and not target.scales
+    tune: Literal["noise"] | None = "noise" if is_tuned else None
     if target.num_data <= FULL_BATCH:
         return MAP(tune=tune)
     num_epochs = int(np.clip(ROWS_SEEN // target.num_data, 20, MAX_EPOCHS))
@@ -204,8 +209,8 @@ def _compiled_own_hessian(target: Target) -> Callable[..., tree.Tree]:
 
 
 def _log_joint(target: Target, params: tree.Params, paths: tuple[str, ...]) -> float:
-    """log p(data, the parameters that vary)."""
-    total = float(_compiled_log_prior(target.without_data(), paths)(params))
+    """log p(data, the parameters that vary), the scales integrated out where they are inferred."""
+    total = float(_compiled_log_prior(target.without_data(), paths)(params)) + log_integral(target, params)
     add = _compiled_log_likelihood(target.without_data())
     return total + sum(float(add(params, batch, counts)) for batch, counts in _batches(target))
 
@@ -224,8 +229,15 @@ def _compiled_log_likelihood(target: Target) -> Callable[..., tree.Tree]:
 @kept
 def _compiled_log_prior(target: Target, paths: tuple[str, ...]) -> Callable[..., tree.Tree]:
     def log_prior(params: tree.Params) -> jax.Array:
-        pairs = zip(jax.tree.leaves(params["network"]), target.leaves)
         own = target.model.likelihood.log_prior(params["likelihood"])
-        return sum((target.model.prior.log_prob(value, leaf) for value, leaf in pairs if leaf.path in paths), start=own)
+        leaves, logs = jax.tree.leaves(target.relative(params)["network"]), [jnp.zeros(())] * len(target.leaves)
+        if target.scales:
+            logs = target.scales.logs(params["prior"])
+        terms = (
+            target.model.prior.log_prob(value, leaf) - jnp.broadcast_to(log, leaf.shape).sum()
+            for value, leaf, log in zip(leaves, target.leaves, logs)
+            if leaf.path in paths
+        )
+        return sum(terms, start=own)
 
     return jax.jit(log_prior)

@@ -14,6 +14,7 @@ from posteria.data.arrays import Data, rows
 from posteria.data.batches import batch_of
 from posteria.engine.loop import Kernel, Run
 from posteria.errors import SettingError
+from posteria.methods.points.learnt_scales import settled
 from posteria.models.target import Target, check_starts, log_densities
 from posteria.posteriors.base import Posterior
 from posteria.posteriors.draws import Draws, DrawsPosterior
@@ -33,7 +34,8 @@ class MAP:
 
     `tune` sets what the evidence can set, each `tune_every` epochs of the first half: "noise" the likelihood's own
     parameters, "evidence" also one scale of the prior, "layers" also one for each leaf. The posterior's model then has
-    the tuned prior.
+    the tuned prior. Scales that the prior infers are set by the evidence in such rounds, with the likelihood's own
+    parameters, before the climb, and held in it.
     """
 
     num_epochs: Count = 1000
@@ -64,9 +66,12 @@ class MAP:
             run.note(note)
         else:
             starts = target.as_starts(start, size)
+        if self.tune:
+            target.check_no_scales(f"MAP sets its scales by the evidence, and tune={self.tune!r} as well")
         if self.tune and target.data is not None:
             return self._fit_tuned(key_climb, target, starts, run, size)
-        climbed = self.climb(key_climb, target, starts, run)
+        held, starts = settled(self, key_climb, target, starts, run)
+        climbed = self.climb(key_climb, held, starts, run)
         flat = np.asarray(tree.ravel_each(climbed.params))[:, None]  # (member, 1, size)
         return DrawsPosterior(target, Draws(target.structs, flat, {"log_density": climbed.log_density[:, None]}))
 
@@ -177,6 +182,8 @@ def ascent(
         value, gradient = jax.value_and_grad(negative_log_density)(state.params, batch)
         updates, optimizer_state = optimizer.update(gradient, state.optimizer, state.params)
         params = optax.apply_updates(state.params, updates)
+        if target.held:  # nor may an optimiser's weight decay
+            params |= {part: state.params[part] for part in target.held}
         step_number = state.step_number + 1
         state = state._replace(params=params, optimizer=optimizer_state, step_number=step_number)
         if held_out is not None:
@@ -209,4 +216,4 @@ def _hold_out(key: jax.Array, target: Target, share: float) -> tuple[Target, Dat
     num_held = max(1, round(share * target.num_data))
     order = np.asarray(jax.random.permutation(key, target.num_data))
     train, held_out = (rows(target.data, part) for part in (order[num_held:], order[:num_held]))
-    return Target(target.model, train), held_out
+    return Target(target.model, train).holding(*target.held), held_out

@@ -20,6 +20,7 @@ from posteria import tree
 from posteria.compiled import kept
 from posteria.curvature.jacobian import factored, subset_paths
 from posteria.curvature.measure import Settings, choose_structure, estimate, measure
+from posteria.curvature.precision import Precision
 from posteria.data.arrays import Data, rows
 from posteria.engine.loop import Run
 from posteria.errors import SettingError
@@ -28,6 +29,7 @@ from posteria.models.target import Target
 from posteria.posteriors.linearised import LaplacePosterior
 
 MAX_ROWS = 4096  # data by which the likelihood's own parameters are judged
+EXACT_ROWS, EXACT_ELEMENTS = 1024, 2**24  # rows times outputs, and these times weights, that are taken as they are
 MAX_SECONDS = 60  # that a round's curvature may take, as estimated
 OWN_ROUNDS, LEAST_MOVE = 5, 1e-3  # at most; of parameters that are logarithms
 NEWTON_STEPS, LARGEST_STEP = 30, 1.0
@@ -40,7 +42,7 @@ class ScaledTarget:
 
     def __init__(self, target: Target) -> None:
         self.target = target
-        self.num_data, self.data = target.num_data, target.data
+        self.num_data, self.data, self.held = target.num_data, target.data, ("likelihood", "log_scales")
 
     @property
     def compiled_for(self) -> object:
@@ -84,7 +86,7 @@ def climb_tuned(method: Any, key: jax.Array, target: Target, start: tree.Params,
         check_gaussian(target, start)
     num_rounds = max(1, method.num_epochs // 2 // method.tune_every)
     ascent = replace(method, tune=None, num_epochs=min(method.tune_every, method.num_epochs))
-    scaled, settings = ScaledTarget(target), _settings(target)
+    scaled, settings = ScaledTarget(target), tuning_settings(target)
     params = start | {"log_scales": jnp.zeros(len(jax.tree.leaves(start["network"])))}
     for number in range(num_rounds):
         key, key_climb, key_measure = jax.random.split(key, 3)
@@ -111,10 +113,17 @@ def fit_own(target: Target, params: tree.Params, settings: Settings, key: jax.Ar
     return params
 
 
-def _settings(target: Target) -> Settings:
-    """All weights, in the structure that takes seconds: it is measured in every round."""
+def tuning_settings(target: Target) -> Settings:
+    """All weights, in the structure that takes seconds: it is measured in every round.
+
+    Where there are fewer rows than weights the whole matrix is known by its action on the rows.
+    """
     paths = subset_paths(target, "all")
     settings = Settings(choose_structure(target, paths), paths)
+    num_rows = target.num_data * (target.num_outputs or 1)
+    is_small = num_rows <= EXACT_ROWS and num_rows * tree.size(target.structs["network"]) <= EXACT_ELEMENTS
+    if num_rows < tree.size(target.structs["network"]) and is_small:
+        settings = Settings("lowrank", paths, rank=num_rows)
     return settings if estimate(target, settings).seconds < MAX_SECONDS else replace(settings, structure="diagonal")
 
 
@@ -133,9 +142,7 @@ def _retuned(
     precision = measure(target, weights, target.data, settings, prior[network.order], key)
     flat = np.asarray(tree.ravel(weights), np.float64)
     if jax.tree.leaves(params["likelihood"]):
-        own = np.zeros((first, first))
-        posterior = LaplacePosterior(target, tree.ravel(weights), precision, own, paths=settings.paths)
-        params = {**params, "likelihood": _own_by_evidence(target, posterior, weights)}
+        params = {**params, "likelihood": own_by_evidence(target, weights, precision, settings)}
     if tunes_prior:
         determined = np.ones(len(flat))
         determined[network.order] -= prior[network.order] * np.asarray(precision.variances, np.float64)
@@ -149,8 +156,12 @@ def _retuned(
     return params
 
 
-def _own_by_evidence(target: Target, posterior: LaplacePosterior, params: tree.Params) -> Any:
-    """With the outputs' moments as they are; at another temperature than 1 there is no evidence, and no variance."""
+def own_by_evidence(target: Target, params: tree.Params, precision: Precision, settings: Settings) -> Any:
+    """The likelihood's own parameters, with the outputs' moments as they are; at another temperature than 1 there is
+    no evidence, and no variance."""
+    size = tree.size(params["likelihood"])
+    own = np.zeros((size, size))
+    posterior = LaplacePosterior(target, tree.ravel(params), precision, own, paths=settings.paths)
     every = max(1, -(-target.num_data // MAX_ROWS))
     x, y = rows(target.data, np.arange(0, target.num_data, every))
     mean, covariance = posterior.function_moments(x)
@@ -202,9 +213,15 @@ def _compiled_prior(target: Target) -> Callable[..., jax.Array]:
     def precision(params: tree.Params) -> jax.Array:
         wide = jax.tree.map(lambda leaf: leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32)), params)
         gradient = jax.grad(lambda params: -target.log_prior(params))
-        _, curvature = jax.jvp(gradient, (wide,), (jax.tree.map(jnp.ones_like, wide),))  # the Hessian is diagonal
+        ones, units = jax.tree.map(jnp.ones_like, wide), target.units
+        if target.scales:  # given these, the Hessian is diagonal
+            ones |= {"prior": jax.tree.map(jnp.zeros_like, ones["prior"])}
+            units |= {"network": target.scales.scaled(units["network"], params["prior"])}
+        _, curvature = jax.jvp(gradient, (wide,), (ones,))
+        if target.scales:
+            curvature |= {"prior": jax.tree.map(jnp.ones_like, ones["prior"])}
         return tree.ravel(
-            jax.tree.map(lambda c, unit: jnp.where(jnp.isfinite(c) & (c > 0), c, unit**-2.0), curvature, target.units)
+            jax.tree.map(lambda c, unit: jnp.where(jnp.isfinite(c) & (c > 0), c, unit**-2.0), curvature, units)
         )
 
     return precision
@@ -212,7 +229,7 @@ def _compiled_prior(target: Target) -> Callable[..., jax.Array]:
 
 def check_gaussian(target: Target, params: tree.Params) -> None:
     """Refuse to tune the scale of a prior that is not Normal: the re-estimation would not be its evidence's."""
-    shifted = jax.tree.map(lambda leaf: leaf + 1, params)
+    shifted = params | {"network": jax.tree.map(lambda leaf: leaf + 1, params["network"])}
     here, there = (prior_precision(target, p)[tree.size(params["likelihood"]) :] for p in (params, shifted))
     if not np.allclose(here, there, rtol=1e-2):
         raise SettingError(
