@@ -120,7 +120,7 @@ def _is_posterior_or_weights(value: Any) -> bool:
 AnyMethod = Annotated[Any, Rule(_is_method, "a method such as po.MAP()", "pass an object, not a class or a name")]
 Optimizer = Annotated[Any, Rule(_is_optimizer, "an Optax transformation", "pass optax.adam(1e-3)")]
 Weights = Annotated[Any, Rule(_is_posterior_or_weights, "weights (a tree of finite arrays, or a fitted posterior)")]
-Start = Literal["prior", "map", "init"] | Weights
+Start = Literal["prior", "map", "init", "ascent"] | Weights
 
 
 def check_settings(owner: Any) -> None:

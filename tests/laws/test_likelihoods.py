@@ -8,6 +8,7 @@ from scipy import special, stats
 
 import posteria as po
 from posteria.models.likelihoods import MEMBERS
+from posteria.settings import infer
 from posteria.testing import LikelihoodLaws
 
 OWN = {"log_precision": jnp.float32(0.7)}
@@ -34,6 +35,36 @@ class TestHeteroscedasticGaussian(LikelihoodLaws):
 
     def reference(self, outputs):
         return stats.norm(outputs[:, :1], np.log1p(np.exp(outputs[:, 1:])) + 0.1)
+
+
+def log_scale(raw, slope, level):
+    return level + 4 * np.tanh(slope * raw / 4)
+
+
+class TestVaryingNoise(LikelihoodLaws):
+    likelihood = po.likelihoods.VaryingNoise(slope=0.5)
+    own = {"level": jnp.float32(-0.7), "tails": jnp.float32(0.3)}  # noqa: RUF012
+
+
+class TestVaryingNoiseOfNormals(LikelihoodLaws):
+    likelihood = po.likelihoods.VaryingNoise(slope=1.5, level=0.2, tails=0.0)
+
+    def reference(self, outputs):
+        return stats.norm(outputs[:, :1], np.exp(log_scale(outputs[:, 1:], 1.5, 0.2)))
+
+    def test_no_output_is_given_a_certainty_beyond_all_others(self):
+        far = jnp.asarray([[0.0, -1e6], [0.0, 1e6]])
+        _, variances = self.likelihood.moments({}, far)
+        np.testing.assert_allclose(0.5 * np.log(variances[:, 0]), [0.2 - 4, 0.2 + 4], rtol=1e-5)
+
+
+class TestVaryingNoiseOfStudentsT(LikelihoodLaws):
+    likelihood = po.likelihoods.VaryingNoise(level=infer, tails=1 - 1e-7, floor=0.5)
+    own = {"level": jnp.float32(-0.7)}  # noqa: RUF012
+
+    def reference(self, outputs):
+        scale = np.exp(log_scale(outputs[:, 1:], 0.25, -0.7))
+        return stats.t(4.0, outputs[:, :1], np.sqrt(scale**2 + 0.5**2))
 
 
 class TestStudentT(LikelihoodLaws):

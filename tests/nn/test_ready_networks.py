@@ -10,6 +10,7 @@ from jax import lax
 from posteria import nn, tree
 from posteria.errors import NetworkError, SettingError
 from posteria.networks import check_is_function_of_one_datum
+from posteria.nn.blueprint import unit_swish
 
 KEY = jax.random.key(0)
 RNG = np.random.default_rng(0)
@@ -145,7 +146,13 @@ def test_a_linear_model_is_linear():
 
 @pytest.mark.parametrize(
     ("activation", "function", "gain"),
-    [("relu", jax.nn.relu, 2.0), ("tanh", jnp.tanh, 1.0), ("swish", jax.nn.swish, 2.0), (jnp.sin, jnp.sin, 1.0)],
+    [
+        ("relu", jax.nn.relu, 2.0),
+        ("tanh", jnp.tanh, 1.0),
+        ("swish", jax.nn.swish, 2.0),
+        ("unit_swish", lambda x: 1.6765 * jax.nn.swish(x), 1.0),
+        (jnp.sin, jnp.sin, 1.0),
+    ],
 )
 def test_an_mlp_is_its_formula(activation, function, gain):
     net = nn.mlp((400,), outputs=1, activation=activation)
@@ -157,6 +164,12 @@ def test_an_mlp_is_its_formula(activation, function, gain):
     size = first["kernel"].size
     # a sample variance of `size` numbers is off by less than 4 sqrt(2 / size) of itself
     assert abs(first["kernel"].var() * 13 / gain - 1) < 4 * np.sqrt(2 / size)
+
+
+def test_unit_swish_keeps_the_scale_of_a_standard_normal():
+    nodes, weights = np.polynomial.hermite_e.hermegauss(100)
+    after = unit_swish(jnp.asarray(nodes, jnp.float32))
+    np.testing.assert_allclose(np.sum(weights * after**2) / weights.sum(), 1.0, rtol=1e-4)
 
 
 def test_inputs_given_need_no_datum_and_are_checked():

@@ -94,6 +94,17 @@ def _structs(treedef: Structure, leaves: Leaves) -> Data:
 # ---- fully connected networks on the flattened datum
 
 
+UNIT_SWISH = 1.6765  # 1 / sqrt(E swish(z)^2), z ~ N(0, 1)
+
+
+def unit_swish(x: jax.Array) -> jax.Array:
+    """Swish, with a mean square of 1 where x is standard normal."""
+    return UNIT_SWISH * jax.nn.swish(x)
+
+
+NAMED = {"unit_swish": unit_swish}  # what jax.nn has not
+
+
 class MLP(nnx.Module):
     """Weights start at He's scale before ReLU and swish and at LeCun's elsewhere, biases at zero."""
 
@@ -106,7 +117,7 @@ class MLP(nnx.Module):
         activation: str | Callable[[jax.Array], jax.Array] = "relu",
         inputs: int | None = None,
     ) -> None:
-        self.activation = activation if callable(activation) else getattr(jax.nn, activation)
+        self.activation = activation if callable(activation) else NAMED.get(activation) or getattr(jax.nn, activation)
         hidden_kernel = normals.he if activation in ("relu", "swish") else normals.lecun
         kernels = [*(hidden_kernel,) * len(hidden), normals.lecun]
         sizes = (_num_features(x, inputs), *hidden, outputs)

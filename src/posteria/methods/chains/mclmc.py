@@ -13,6 +13,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from posteria import tree
 from posteria.compiled import kept
@@ -30,6 +31,8 @@ from posteria.settings import Count, Positive, ProperShare, Several, Start, Warm
 GRADIENTS_A_STEP = 2  # of McLachlan's integrator
 LEAST_TUNING = 30
 VIRIAL_STREAM = 9  # folded into the key of the draws
+FIRST_STEP = 0.02  # of sqrt(size); BlackJAX's own first guess, 0.25, throws chains out of narrow posteriors for good
+FROZEN_BY_ROW, FROZEN_BY_PARAMETER = 0.1, 0.25  # nats
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,8 @@ class MCLMC:
 
     `num_warmup` are steps of tuning, in thirds: step size; variances; the length over which direction is forgotten.
     `energy_variance` is the squared energy error a step and dimension that tuning aims at: smaller is less biased.
-    `step_size` (in units of the prior) is then not tuned, and the length is sqrt(number of weights).
+    `step_size` (in units of the prior) is then not tuned, and the length is sqrt(number of weights). With `drop_frozen`
+    chains that stayed where the density is far below the best chain's are left out, and a note says so.
     """
 
     num_chains: Several = 4
@@ -48,6 +52,7 @@ class MCLMC:
     step_size: Positive | None = None
     energy_variance: Positive = 5e-4
     start: Start = "map"
+    drop_frozen: bool = False
 
     fidelity: ClassVar[str] = "asymptotic"
     paper: ClassVar[str] = "Robnik et al. 2023"
@@ -172,7 +177,27 @@ def run_motion(
     if method.fidelity != "exact":
         info |= virials(jax.random.fold_in(key_draws, VIRIAL_STREAM), target, chains.kept, target.num_data)
     draws = Draws(bare.structs, chains.kept, info)
+    if getattr(method, "drop_frozen", False):
+        draws = without_frozen(draws, getattr(target, "num_data", 0), run)
     return draws if isinstance(target, Density) else DrawsPosterior(bare, draws)
+
+
+def without_frozen(draws: Draws, num_data: int, run: Run) -> Draws:
+    """Without chains whose mean log density is below the best one's by more than chains that mix could differ.
+
+    Where the posterior has its mass the log density varies by sqrt(size / 2) nats about its mean; between modes, which
+    one average may well hold, by more. A quarter of a nat a parameter, or a tenth a row, is beyond both.
+    """
+    means = np.asarray(draws.info["log_density"], np.float64).mean(axis=1)  # (chain,)
+    margin = max(FROZEN_BY_ROW * num_data, FROZEN_BY_PARAMETER * draws.flat.shape[-1])
+    is_kept = means >= means.max() - margin
+    if is_kept.all():
+        return draws
+    run.note(
+        f"{(~is_kept).sum()} of {len(means)} chains froze, at a mean log density {means.max() - means.min():,.0f} nats "
+        "below the best chain's at worst: they are left out"
+    )
+    return Draws(draws.structs, draws.flat[is_kept], {name: value[is_kept] for name, value in draws.info.items()})
 
 
 @kept
@@ -241,7 +266,9 @@ def unadjusted(num_warmup: int, step_size: float | None, energy_variance: float)
         )
         return found
 
-    return Motion(lambda key, z, log_density: mclmc.init(z, log_density, key), _first(step_size, 0.25), tune, move)
+    return Motion(
+        lambda key, z, log_density: mclmc.init(z, log_density, key), _first(step_size, FIRST_STEP), tune, move
+    )
 
 
 @kept
@@ -306,7 +333,7 @@ def _counted(moved: tuple[tree.Tree, Info]) -> tuple[tree.Tree, jax.Array]:
 
 
 def _first(step_size: float | None, share: float) -> Callable[[jax.Array], Tuning]:
-    """BlackJAX's own first guess, or the step size asked for."""
+    """A share of sqrt(size), or the step size asked for."""
 
     def first(position: jax.Array) -> Tuning:
         length = jnp.asarray(math.sqrt(position.size), position.dtype)
