@@ -159,6 +159,10 @@ def tell(name: str) -> int:
     for number, (file, count) in enumerate(seen.entries.items(), start=1):
         print(f"{number:4} {file:45} {count:7,} times, first from {seen.first_way(file)}")
     print(f"  {num_files} files" + (f", at most {limit}" if limit else ""))
+    rooms = Counter(layering.room(file) for file in sorted(seen.entries, key=place))
+    print(
+        "  from the ground up: " + ", ".join(f"{room} {count}" if count > 1 else room for room, count in rooms.items())
+    )
     for title, ways in (
         ("entered from below, through what was handed down", [way for way in seen.up() if way not in wrong]),
         ("ENTERED FROM BELOW BY AN IMPORT", wrong),
