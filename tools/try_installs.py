@@ -69,7 +69,7 @@ COLUMNS = ("python", "package", "beside", "README", "commands", *SHOWN, "MB", "s
 
 
 def print_row(*cells: str) -> None:
-    widths = (11 if name == "beside" else max(7, len(name)) for name in COLUMNS)
+    widths = (11 if name == "beside" else max(8, len(name)) for name in COLUMNS)
     print(*(f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True)), flush=True)
 
 
