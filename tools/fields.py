@@ -21,6 +21,7 @@ MEANINGS = {
     "basis": "where the directions of the subspace come from",
     "batch_size": "rows of a mini-batch; None: all",
     "curvature": "which matrix stands for the curvature",
+    "drop_frozen": "whether chains far below the best one are left out",
     "energy_variance": "squared energy error a step and dimension that tuning aims at",
     "epochs_per_snapshot": "epochs from one snapshot to the next",
     "estimator": "how the likelihood's part of the bound is drawn; None: by the family",
