@@ -60,10 +60,22 @@ def test_a_link_leads_to_its_target(tmp_path):
     (tmp_path / "target").write_text("old")
     (tmp_path / "link").symlink_to("target")
     (tmp_path / "dangling").symlink_to("created")
-    disk.write_bytes(tmp_path / "link", b"new")
-    disk.write_bytes(tmp_path / "dangling", b"new")
+    disk.write_output(tmp_path / "link", b"new")
+    disk.write_output(tmp_path / "dangling", b"new")
     assert (tmp_path / "link").is_symlink() and (tmp_path / "target").read_bytes() == b"new"
     assert (tmp_path / "created").read_bytes() == b"new"
+
+
+def test_a_link_or_a_device_in_a_folder_of_ours_leads_nowhere(tmp_path):
+    (tmp_path / "victim").write_text("precious")
+    (tmp_path / "link").symlink_to("victim")
+    (tmp_path / "dangling").symlink_to("created")
+    (tmp_path / "device").symlink_to("/dev/full")
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("link", "dangling", "device", "pipe"):
+        disk.write_bytes(tmp_path / name, b"new")
+        assert not (tmp_path / name).is_symlink() and (tmp_path / name).read_bytes() == b"new"
+    assert (tmp_path / "victim").read_text() == "precious" and not (tmp_path / "created").exists()
 
 
 def test_the_half_is_opened_exclusively_though_someone_guessed_its_name(tmp_path, monkeypatch):
@@ -77,13 +89,13 @@ def test_the_half_is_opened_exclusively_though_someone_guessed_its_name(tmp_path
 
 def test_a_device_and_a_pipe_are_written_through(tmp_path):
     device = os.stat("/dev/null")
-    disk.write_bytes(Path("/dev/null"), b"gone")
+    disk.write_output(Path("/dev/null"), b"gone")
     assert os.stat("/dev/null").st_ino == device.st_ino and stat.S_ISCHR(os.stat("/dev/null").st_mode)
     os.mkfifo(tmp_path / "pipe")
     heard: list[bytes] = []
     reader = threading.Thread(target=lambda: heard.append((tmp_path / "pipe").read_bytes()))
     reader.start()
-    disk.write_bytes(tmp_path / "pipe", b"through")
+    disk.write_output(tmp_path / "pipe", b"through")
     reader.join()
     assert heard == [b"through"] and stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
 
@@ -91,7 +103,7 @@ def test_a_device_and_a_pipe_are_written_through(tmp_path):
 @pytest.mark.parametrize("path", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
 def test_standard_output_is_written_through_also_where_it_is_a_file(tmp_path, path):
     (tmp_path / "log").write_text("before\n")
-    code = f"from pathlib import Path; from posteria import disk; disk.write_bytes(Path({path!r}), b'after\\n')"
+    code = f"from pathlib import Path; from posteria import disk; disk.write_output(Path({path!r}), b'after\\n')"
     with open(tmp_path / "log", "a") as log:
         subprocess.run([sys.executable, "-c", code], check=True, stdout=log)
     assert (tmp_path / "log").read_text() == "before\nafter\n"
@@ -103,8 +115,9 @@ def test_what_cannot_be_written_is_one_sentence(tmp_path):
     (tmp_path / "file").write_text("")
     (tmp_path / "folder").mkdir()
     for path in ("folder", "file/below", "x" * 300):
-        with pytest.raises(DiskError, match=r"cannot be written|is a folder"):
-            disk.write_bytes(tmp_path / path, b"")
+        for write in (disk.write_bytes, disk.write_output):
+            with pytest.raises(DiskError, match=r"cannot be written|is a folder"):
+                write(tmp_path / path, b"")
     assert names(tmp_path) == ["file", "folder"]
 
 

@@ -20,6 +20,9 @@ from typing import Any
 from posteria.errors import DiskError, PosteriaError, StoreError
 
 HALF = ".part"  # how the name of what is not yet whole ends
+DAMAGE: tuple[type[Exception], ...] = (  # what reading ends in, where a file is not what was written
+    *(LookupError, TypeError, AttributeError, ValueError, ArithmeticError, RecursionError, MemoryError, OSError),
+)
 RESTORE = "restore it, or fit again"
 FULL = (errno.ENOSPC, errno.EDQUOT)
 SWAP = 2  # of two names: Linux's RENAME_EXCHANGE and macOS's RENAME_SWAP
@@ -44,7 +47,7 @@ def refuse_damage(path: Path) -> Iterator[None]:
         yield
     except PosteriaError:
         raise
-    except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError, RecursionError, MemoryError) as error:
+    except DAMAGE as error:
         raise StoreError(
             f"{path} lacks or garbles a part ({type(error).__name__}: {error})",
             "what Posteria wrote there",
@@ -62,17 +65,42 @@ def disk_error(path: Path, number: int | None, reason: str) -> DiskError:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """A reader, a kill or a power cut sees the old file or the new one. Devices and pipes are written through."""
+    """A reader, a kill or a power cut sees the old file or the new one.
+
+    For files in folders of ours, which may come from anybody: a link or a device in the file's place leads nowhere, it
+    is replaced.
+    """
+    with refusing(path):
+        if path.is_dir() and not path.is_symlink():
+            raise DiskError(f"{path} is a folder", "a file to write", "add a name to it")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _write_whole(path, content)
+
+
+def write_output(path: Path, content: bytes) -> None:
+    """As `write_bytes`, where the user points: a link leads to its target, as for a shell's `>`; devices and pipes are
+    written through."""
     with refusing(path):
         if _is_passage(path):
             with open(path, "ab") as file:
                 file.write(content)
             return
-        target = Path(os.path.realpath(path))  # a link leads there, as for a shell's `>`
-        if target.is_dir():
-            raise DiskError(f"{path} is a folder", "a file to write", "add a name to it")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        _write_whole(target, content)
+    write_bytes(Path(os.path.realpath(path)), content)
+
+
+def inside(folder: Path, name: str) -> Path:
+    """The place in a folder that a file in it names; refused where that leads out of it."""
+    if os.path.isabs(name) or ".." in Path(name).parts:
+        raise StoreError(f"{folder} names {name!r}, which is not in it", "files of its own", RESTORE)
+    return folder / name
+
+
+def refuse_links(folder: Path) -> None:
+    """Refuse to go on writing in a folder from which a link leads elsewhere: it may come from anybody."""
+    for place, folders, files in os.walk(folder):
+        for path in (Path(place, name) for name in (*folders, *files)):
+            if path.is_symlink():
+                raise StoreError(f"{path} is a link", "files and folders of its own", "copy there what it links to")
 
 
 def _write_whole(target: Path, content: bytes) -> None:
@@ -80,7 +108,7 @@ def _write_whole(target: Path, content: bytes) -> None:
     handle = os.open(half, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), 0o666)
     try:
         with open(handle, "wb") as file:
-            if target.exists():
+            if target.is_file() and not target.is_symlink():
                 os.chmod(half, stat.S_IMODE(target.stat().st_mode))
             file.write(content)
             file.flush()

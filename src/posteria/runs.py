@@ -11,9 +11,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posteria import tree
+from posteria import disk, tree
 from posteria.compiled import give_back
 from posteria.data.arrays import Data
+from posteria.engine.layout import is_layout
 from posteria.engine.loop import Run
 from posteria.errors import DiskError, SettingError, StoreError
 from posteria.machine import check_room
@@ -70,7 +71,7 @@ def fit(
     manifest = _manifest(target, method, key) | {"attached": attach or {}}
     if if_exists == "resume" and (folder / store.MANIFEST).is_file():
         stored = store.read_manifest(folder)
-        _check_same_run(stored, manifest)
+        _check_same_run(folder, stored, manifest)
         return _resume(folder, target, method, max_seconds, progress)
     with store.new_folder(folder, if_exists) as fresh:
         if start is not None:
@@ -105,12 +106,13 @@ def resume(
     with store.refuse_damage(folder):
         model, _ = saving.model_from_json(stored["model"], network, likelihood, prior)
     target = Target(model, data)
-    if method is None:
-        with store.refuse_damage(folder):
+    with store.refuse_damage(folder):
+        key = key_from_json(stored["run"]["key"])
+        if method is None:
             method = registry.from_json(stored["run"]["method"])
     method = registry.as_method(method)
     method, _ = _written_start(method, None, target, jax.random.key(0))
-    _check_same_run(stored, _manifest(target, method, key_from_json(stored["run"]["key"])))
+    _check_same_run(folder, stored, _manifest(target, method, key))
     return _resume(folder, target, method, max_seconds, progress)
 
 
@@ -237,12 +239,15 @@ def _continue(
 ) -> Posterior:
     start = None
     with store.refuse_damage(folder):
+        disk.refuse_links(folder)
         store.check_files(folder, stored, store.START, *(["stages"] if stored["status"] == "cut short" else []))
         files = {name: digest for name, digest in stored.get("files", {}).items() if name == store.START}
         if (folder / store.START).is_file():
             leaves = store.read_arrays(folder / store.START, store.is_verified(stored))
             start = jax.tree.structure(target.structs).unflatten(leaves[str(i)] for i in range(len(leaves)))
         key = key_from_json(stored["run"]["key"])
+        if not is_layout(stored["run"].get("layout")):
+            raise ValueError(f"layout {stored['run']['layout']!r}")
     manifest = {name: part for name, part in stored.items() if name != "posterior"}
     manifest |= {"status": "running", "files": files}
     store.write_manifest(folder, manifest)  # from here on, the arrays of a run that was cut short count no more
@@ -328,8 +333,13 @@ def _fixed_params(target: Target) -> tree.Params:
     return tree.unraveller(target.structs)(flat)
 
 
-def _check_same_run(stored: Json, manifest: Json) -> None:
+def _check_same_run(folder: Path, stored: Json, manifest: Json) -> None:
     """Refuse to continue a run with other data, another model or another method than it began with."""
+    with store.refuse_damage(folder):
+        _compare_runs(stored, manifest)
+
+
+def _compare_runs(stored: Json, manifest: Json) -> None:
     if "run" not in stored:
         raise StoreError("the folder holds a saved posterior", "the folder of a fit", "choose another folder")
     old, new = stored["run"], manifest["run"]

@@ -1,5 +1,6 @@
 """Ways to damage or edit a file, none of which computes a SHA-256 again: flips, cuts, swaps, well-formed edits."""
 
+import hashlib
 import io
 import json
 import shutil
@@ -68,10 +69,11 @@ def remove(folder: Path, other: Path, random: np.random.Generator) -> str:
 
 
 def swap(folder: Path, other: Path, random: np.random.Generator) -> str:
-    """The file of another fit in the same place, or a whole part of it."""
+    """The file of another fit in the same place, or a part of it; no whole store, which is then that other fit."""
     path = pick(folder, random)
     theirs = other / path.relative_to(folder)
-    if random.random() < 0.3 and path.parent != folder and theirs.parent.is_dir():
+    is_part = path.parent != folder and theirs.parent.is_dir() and not (path.parent / "manifest.json").exists()
+    if random.random() < 0.3 and is_part:
         shutil.rmtree(path.parent)
         shutil.copytree(theirs.parent, path.parent)
         return f"take {path.parent.relative_to(folder)}/ from another"
@@ -102,6 +104,17 @@ def edit_json(folder: Path, other: Path, random: np.random.Generator) -> str:
     return f"{path.relative_to(folder)}: {told}"
 
 
+def edit_again(folder: Path, other: Path, random: np.random.Generator) -> str:
+    """As `edit_json`, by someone with a purpose: the file's own SHA-256 is computed again."""
+    path = pick(folder, random, ".json")
+    content = json.loads(path.read_text())
+    content.pop("sha256", None)
+    told = edit(content, random)
+    said = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    path.write_text(json.dumps(content | {"sha256": hashlib.sha256(said.encode()).hexdigest()}))
+    return f"{path.relative_to(folder)}: {told}, with its sum"
+
+
 def edit(content: Any, random: np.random.Generator) -> str:
     """Changes one value somewhere in `content`; says which."""
     place, key, trail = content, None, []
@@ -124,6 +137,7 @@ def edit(content: Any, random: np.random.Generator) -> str:
 
 def changed(value: Any, random: np.random.Generator) -> Any:
     odd = [None, [], {}, "", "evil:build", -1, 0, 1e308, 2**70, True, ["a"], {"a": 1}]
+    odd += [float("nan"), float("-inf"), "../../a", "/dev/zero", "\ud800\0", "a" * 300, [[[]]] * 9]
     if random.random() < 0.25:
         return odd[random.integers(len(odd))]
     if isinstance(value, bool):

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from damage.damaging import DAMAGES
+from damage.damaging import DAMAGES, edit_again
 from damage.subjects import REFUSED, SAME, Silent, Subject, make, read_exports
 
 SHARES = {"numbers": 0.25, "classes": 0.1, "cut": 0.15, "running": 0.15, "comparison": 0.15, "export": 0.2}
@@ -53,6 +53,23 @@ def test_no_damage_changes_an_answer_silently_crashes_or_ends_in_a_traceback(hom
     assert num_noticed > 0.6 * total
 
 
+@pytest.mark.parametrize("total", [40, pytest.param(500, marks=pytest.mark.slow)])
+def test_an_edit_with_its_sum_computed_again_ends_in_an_answer_or_a_sentence(home, subjects, total):
+    """It may change numbers, since sums are against damage; it crashes nothing, and ends in no traceback."""
+    ends: Counter[str] = Counter()
+    faults: list[str] = []
+    for number in range(total):
+        subject = subjects[list(subjects)[number % len(subjects)]]
+        damaged = Path(shutil.copytree(subject.folder, home / "work" / "damaged"))
+        told = edit_again(damaged, subject.other, np.random.default_rng([number, total]))
+        answers, found = judged(subject, damaged, home / "work" / "copy")
+        ends.update("answered" if end == "SILENT" else end for end in answers.values())
+        faults += [f"after {told}: {fault}" for fault in found if not fault.startswith(Silent.__name__)]
+        shutil.rmtree(damaged)
+    print(f"\n{total} edits with their sums: {dict(ends)}, {len(faults)} faults")
+    assert not faults, "\n".join(faults)
+
+
 def judged(subject: Subject, damaged: Path, copy: Path) -> tuple[dict[str, str], list[str]]:
     """How each reader ended, and what went wrong: everything is asked that can be, each of a copy."""
     ends, faults = {}, []
@@ -62,7 +79,7 @@ def judged(subject: Subject, damaged: Path, copy: Path) -> tuple[dict[str, str],
             ends[ask] = subject.ask(ask, copy)
         except Silent as error:
             ends[ask] = "SILENT"
-            faults.append(str(error))
+            faults.append(f"Silent: {error}")
         except Exception as error:
             ends[ask] = "TRACEBACK"
             faults.append(f"{ask}: {type(error).__name__} {error}")

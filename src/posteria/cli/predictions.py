@@ -106,10 +106,10 @@ def _free(name: str, frame: "pd.DataFrame") -> str:
 
 
 def _write(frame: "pd.DataFrame", out: Path | None, as_json: bool) -> None:
-    from posteria.posteriors import store
+    from posteria import disk
 
     text = frame.to_json(orient="records", indent=1) if as_json else frame.to_csv(index=False, float_format="%.7g")
     if out is None:
         typer.echo(text, nl=not text.endswith("\n"))
     else:
-        store.write_bytes(out, text.encode())
+        disk.write_output(out, text.encode())

@@ -7,6 +7,7 @@ in the last bit, so a run records its own.
 """
 
 import os
+import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -38,6 +39,12 @@ def choose(num_chains: int, recorded: str | None = None) -> "Threads | Devices |
         most = min(most, int(recorded.removeprefix("devices:")))
     num_devices = max(n for n in range(1, most + 1) if num_chains % n == 0)
     return Devices(num_devices) if num_devices > 1 else Threads()
+
+
+def is_layout(recorded: object) -> bool:
+    """Whether this is a name that a layout has; what is read from a file may be anything."""
+    names = f"{Threads.name}|{Vectorised.name}|devices:[1-9][0-9]{{0,5}}"
+    return recorded is None or (isinstance(recorded, str) and re.fullmatch(names, recorded) is not None)
 
 
 def use_cores() -> None:

@@ -65,7 +65,7 @@ class ArrayFile:
     def _do(self, act: Callable[[], Any], what: str) -> Any:
         try:
             return act()
-        except ValueError as error:
+        except (ValueError, RuntimeError) as error:  # the second of a name that is no text
             if found := re.search(r"os_error_code='(\d+)'", str(error)):
                 raise disk_error(self._path, int(found[1]), _first_line(error)) from error
             raise StoreError(f"{self._path} {what} ({_first_line(error)})", "a zarr array", "fit again") from error

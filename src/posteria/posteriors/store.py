@@ -39,12 +39,15 @@ from posteria.tree import Arrays, Json
 
 SCHEMA = 2
 READABLE_SCHEMAS = (1, 2)
+STATUSES = ("running", "cut short", "complete")
 MANIFEST = "manifest.json"
 START = "start.npz"
 OURS = (MANIFEST, START, "arrays", "stages")  # all that a folder of ours holds, but for hidden files
 SUM = "sha256"  # of a JSON file, in it
+SINCE_SUMS = ("files", "row")  # what only those JSON files hold that have sums
 NPZ_SUM = b"sha256:"  # the comment of an npz file, followed by 64 digits
 LARGEST_DATUM = 2**31  # numbers in one row of x: more is no input, but damage
+LARGE_NPZ, MOST_PACKED = 2**28, 20  # bytes; of more than so many, not each can be packed so often into one
 NOT_AN_NPZ = (
     *(OSError, EOFError, ValueError, TypeError, KeyError, AttributeError, MemoryError, RuntimeError),
     *(zipfile.BadZipFile, zlib.error, struct.error),
@@ -69,8 +72,10 @@ def read_json(path: Path) -> Json:
         if not isinstance(content, dict):
             raise ValueError("no object")
         given = content.pop(SUM, None)
-        has_sum = given is not None or content.get("schema", 1) != 1
+        has_sum = given is not None or content.get("schema", 1) != 1 or any(name in content for name in SINCE_SUMS)
         is_right = not has_sum or given == _sum_of(content)
+        if has_sum:
+            json.dumps(content, ensure_ascii=False, allow_nan=False).encode()  # finite numbers, and text that is text
     except (OSError, ValueError, RecursionError) as error:
         raise StoreError(f"{path} cannot be read ({error})", "a JSON file of ours", RESTORE) from error
     if not is_right:
@@ -110,10 +115,19 @@ def read_npz(path: Path, is_signed: bool = True, wanted: str | None = None) -> A
     if wanted is not None and hashlib.sha256(content).hexdigest() != wanted:
         raise StoreError(f"{path} is not the file that was written here: its SHA-256 is another", "that file", RESTORE)
     try:
+        _check_size(content)
         with np.load(io.BytesIO(content), allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
     except NOT_AN_NPZ as error:
         raise StoreError(f"{path} is damaged ({error})", "an npz file", RESTORE) from error
+
+
+def _check_size(content: bytes) -> None:
+    """Refuse a small file that unpacks to more than a machine may hold."""
+    with zipfile.ZipFile(io.BytesIO(content)) as file:
+        size = sum(part.file_size for part in file.infolist())
+    if size > max(LARGE_NPZ, MOST_PACKED * len(content)):
+        raise ValueError(f"{len(content):,} bytes that unpack to {size:,}")
 
 
 def write_arrays(path: Path, arrays: Arrays) -> str:
@@ -168,6 +182,8 @@ def read_manifest(folder: Path) -> Json:
             f"one of {list(READABLE_SCHEMAS)}",
             "load it with the version of Posteria that wrote it, or a newer one",
         )
+    if manifest.get("status") not in STATUSES:
+        raise StoreError(f"{folder} has status {manifest.get('status')!r}", f"one of {list(STATUSES)}", RESTORE)
     return manifest
 
 
@@ -194,7 +210,7 @@ def check_files(folder: Path, manifest: Json, *parts: str) -> None:
         return
     wanted = {name: digest for name, digest in manifest["files"].items() if name.partition("/")[0] in parts}
     for name, digest in wanted.items():
-        if not (folder / name).is_file():
+        if not disk.inside(folder, name).is_file():
             raise StoreError(f"{folder / name} is missing", "every file that was written", RESTORE)
         if _digest(folder / name) != digest:
             raise _damaged(folder / name)
@@ -262,7 +278,7 @@ def save_arrays(folder: Path, arrays: Arrays) -> None:
 
 
 def load_arrays(folder: Path, names: list[str]) -> Arrays:
-    return {name: ArrayFile(folder / "arrays" / name).read() for name in names}
+    return {name: ArrayFile(disk.inside(folder / "arrays", name)).read() for name in names}
 
 
 # ---- fingerprints and shapes

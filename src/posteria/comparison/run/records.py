@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from posteria import disk
 from posteria.comparison.ask import Fold, Problem
 from posteria.comparison.enter.entries import Entry
 from posteria.data.arrays import rows
@@ -92,8 +93,8 @@ def read(out: Path | None, problem: Problem, fold: Fold, entry: Entry, identity:
 
 def _read(path: Path, identity: str) -> Record:
     content = store.read_json(path)
-    is_signed = content.pop("schema", 1) > 1
     with store.refuse_damage(path):
+        is_signed = content.pop("schema", 1) > 1
         if content["identity"] != identity:
             raise StoreError(
                 f"{path} is of other data or other settings",
@@ -104,6 +105,9 @@ def _read(path: Path, identity: str) -> Record:
             raise StoreError(f"{path} is the record of another row", "its own", store.RESTORE)
         content["scores"] = {key: np.inf if value == "inf" else value for key, value in content["scores"].items()}
         record = Record(**content)
+        for value in (*record.scores.values(), *record.ceiling.values()):
+            if not isinstance(value, int | float | None):
+                raise TypeError(f"a score is {value!r}")
         record.arrays = store.read_arrays(path.with_suffix(".npz"), is_signed, record.sums.get("arrays"))
     return record
 
@@ -145,4 +149,4 @@ def read_picture(folder: str | Path, problem: str, row: str, wanted: str | None 
 
 
 def picture_path(folder: Path, problem: str, row: str) -> Path:
-    return folder / "pictures" / problem / f"{row}.npz"
+    return disk.inside(folder, f"pictures/{problem}/{row}.npz")

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from posteria import disk
 from posteria.comparison.ask import Fold, Problem
 from posteria.comparison.enter.entries import Entry
 from posteria.comparison.run import records
@@ -158,6 +159,7 @@ def _check_folder(settings: Settings, names: list[str]) -> None:
     if not is_old and is_used:
         raise StoreError(f"{settings.out} is not empty", "a new folder, or one of a comparison", "choose another --out")
     if is_old and settings.if_exists == "resume":
+        disk.refuse_links(settings.out)
         with store.refuse_damage(settings.out / records.RESULTS):
             held = [problem["name"] for problem in store.read_json(settings.out / records.RESULTS)["problems"]]
         if held != names:
