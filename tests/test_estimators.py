@@ -64,7 +64,7 @@ def test_a_day_in_the_life(tmp_path):
     before = model.interval(new, 0.9)
 
     model.calibrate(frame[300:], price[300:])
-    np.testing.assert_array_equal(model.predict(new), mean)
+    assert np.abs(model.predict(new) - mean).max() < 0.5 * std.min()  # it is the mean of the calibrated distribution
     lower, upper = model.interval(new, 0.9)
     assert ((lower <= truth) & (truth <= upper)).mean() == pytest.approx(0.9, abs=0.06)
     assert np.corrcoef(upper - lower, before[1] - before[0])[0, 1] > 0.99
@@ -79,7 +79,8 @@ def test_a_day_in_the_life(tmp_path):
     second.loc[second.index[0], "colour"] = "pink"  # unseen
     second.to_csv(tmp_path / "second.csv", index=False)
     arguments = [sys.executable, tmp_path / "artifact" / "predict.py", tmp_path / "second.csv"]
-    answer = subprocess.run(arguments, capture_output=True, text=True, check=True)
+    answer = subprocess.run(arguments, capture_output=True, text=True)
+    assert answer.returncode == 0, answer.stderr
     (tmp_path / "out.csv").write_text(answer.stdout)
     exported = pd.read_csv(tmp_path / "out.csv")
     np.testing.assert_allclose(exported["mean"], model.predict(second), rtol=1e-5)
@@ -222,9 +223,9 @@ def test_a_spelled_network_has_the_outputs_its_likelihood_wants_and_is_loaded_as
 def test_early_stopping_keeps_what_was_set_of_the_climb_and_mini_batches_where_rows_are_many():
     x, y = np.zeros((5000, 1), np.float32), np.zeros((5000, 1), np.float32)
     model = model_for("regression", 1, 5000, "mlp:3")
-    method = po.Regressor(po.Laplace(map=QUICK), early_stopping=True)._method(model, (x, y))
+    method = po.Regressor(early_stopping=True, method=QUICK)._method(po.Laplace(map=QUICK), model, (x, y))
     assert method.map.num_epochs == QUICK.num_epochs and method.map.validation == 0.1
-    method = po.Regressor(early_stopping=True)._method(model, (x, y))
+    method = po.Regressor("laplace", early_stopping=True)._method("laplace", model, (x, y))
     assert method.map.batch_size < 1000 and method.map.validation == 0.1
 
 

@@ -25,6 +25,7 @@ FLOORS = [
     {"engine"},
     {"landscape"},
     {"methods"},
+    {"presets"},
     {"runs"},
     {"evidence"},
     {"testing"},

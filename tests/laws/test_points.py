@@ -16,6 +16,10 @@ class TestMAP(PointLaws):
     cheap = po.MAP(num_epochs=50)
 
 
+class TestFolds(ProcedureLaws):
+    method = po.Folds(po.MAP(num_epochs=30), num_folds=3, learns_widths=False)
+
+
 class TestEnsemble(ProcedureLaws):
     method = po.Ensemble(po.MAP(num_epochs=50), 3)
 

@@ -6,7 +6,9 @@ from scipy import stats
 
 import posteria as po
 from posteria.errors import SettingError
-from posteria.posteriors.calibrated import best_temperature, scaled, threshold
+from posteria.posteriors.calibrated import best_temperature
+from posteria.posteriors.calibrated_predictive import scaled
+from posteria.posteriors.conformal import threshold
 from posteria.posteriors.units import in_units
 
 

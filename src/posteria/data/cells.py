@@ -87,6 +87,22 @@ def encoded_category(found: np.ndarray, known: Iterable[str]) -> np.ndarray:
     return (found[:, None] == np.array(list(known), object)[None, :]).astype(np.float64)
 
 
+def softly_clipped(x: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """Columns as they are within [low, high]; beyond, ever more slowly, and by a tenth of the range at most."""
+    reach = 0.1 * np.where(high > low, high - low, 1.0)
+    above, below = np.maximum(x - high, 0.0), np.maximum(low - x, 0.0)
+    return np.clip(x, low, high) - reach * np.expm1(-above / reach) + reach * np.expm1(-below / reach)
+
+
+def piecewise_linear(x: np.ndarray, edges: Iterable[Iterable[float]]) -> np.ndarray:
+    """For each column, a feature a bin: -1 before it, 1 after it, linear within. Gorishniy et al. 2022."""
+    features = [np.zeros((len(x), 0))]
+    for column, ends in zip(x.T, edges):
+        ends = np.asarray(list(ends), np.float64)
+        features.append(2.0 * np.clip((column[:, None] - ends[:-1]) / np.diff(ends), 0.0, 1.0) - 1.0)
+    return np.concatenate(features, axis=1)
+
+
 # ---- text
 
 

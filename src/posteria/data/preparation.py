@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from posteria.data.arrays import Data, check_x, is_frame, num_rows
+from posteria.data.bins import Bins
 from posteria.data.encode import Encoded, Encoder
 from posteria.data.standardise import Standardiser
 from posteria.data.table import Table, from_frame
@@ -29,6 +30,7 @@ class Preparation:
     y: Standardiser | None  # None for classes
     lowest: np.ndarray  # of each feature among the training rows, in its own units; empty where x is no table
     highest: np.ndarray
+    bins: Bins | None = None  # piecewise-linear features beside the columns
 
     @classmethod
     def from_table(cls, frame: "pd.DataFrame", target: str, kind: str | None = None) -> "Preparation":
@@ -87,7 +89,18 @@ class Preparation:
         return self.standardised(self.encode(rows).x)
 
     def standardised(self, x: Data) -> Data:
-        return x if self.x is None else self.x.apply(x).astype(np.float32)
+        """Encoded rows as the network's x."""
+        if self.x is None:
+            return x
+        if self.bins is None:
+            return self.x.apply(x).astype(np.float32)
+        x = np.asarray(x, np.float64)
+        features = self.bins.features(x)
+        return np.concatenate([self.x.apply(self.bins.clipped(x)), features], axis=1).astype(np.float32)
+
+    def with_bins(self, x: np.ndarray) -> "Preparation":
+        """The same with piecewise-linear features beside the columns; x as encoded."""
+        return self if self.x is None else replace(self, bins=Bins.fit(x))
 
     def targets(self, values: ArrayLike) -> np.ndarray:
         """y as the network's likelihood wants it: standardised, or positions in `class_names`."""
@@ -122,6 +135,7 @@ class Preparation:
             "y": self.y and self.y.to_json(),
             "lowest": self.lowest.tolist(),
             "highest": self.highest.tolist(),
+            "bins": self.bins and self.bins.to_json(),
         }
 
     @classmethod
@@ -135,4 +149,5 @@ class Preparation:
             y=stored["y"] and Standardiser.from_json(stored["y"]),
             lowest=np.asarray(stored["lowest"], np.float64),
             highest=np.asarray(stored["highest"], np.float64),
+            bins=Bins.from_json(stored["bins"]) if stored.get("bins") else None,
         )

@@ -28,7 +28,9 @@ from posteria.posteriors import saving
 from posteria.posteriors.base import Posterior
 from posteria.posteriors.calibrated import CalibratedPosterior
 from posteria.posteriors.diagnosis import Diagnosis
+from posteria.posteriors.left_out import FoldsPosterior
 from posteria.posteriors.units import in_units
+from posteria.presets import preset
 from posteria.runs import fit as fit_model
 from posteria.tree import Json, Params
 
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Rows = Union["pd.DataFrame", ArrayLike]
+DEFAULT_NETWORK = "mlp:50,50"
 VALIDATION = 0.1  # share of the rows that early stopping holds out
 
 
@@ -49,9 +52,10 @@ class TableEstimator(BaseEstimator):
 
     def __init__(
         self,
-        method: Any = "laplace",
-        network: Any = "mlp:50,50",
+        method: Any = None,
+        network: Any = None,
         *,
+        quality: str = "fast",
         likelihood: Likelihood | None = None,
         prior: Prior | None = None,
         temperature: float = 1.0,
@@ -62,6 +66,7 @@ class TableEstimator(BaseEstimator):
     ) -> None:
         self.method = method
         self.network = network
+        self.quality = quality
         self.likelihood = likelihood
         self.prior = prior
         self.temperature = temperature
@@ -75,6 +80,8 @@ class TableEstimator(BaseEstimator):
         if getattr(self.likelihood, "kind", None) == "counts":  # counts stay whole numbers
             as_they_are = Standardiser(np.zeros(y.shape[1:]), np.ones(y.shape[1:]))
             self.preparation_ = replace(self.preparation_, y=as_they_are)
+        if self.method is None:
+            self.preparation_ = self.preparation_.with_bins(self._encoder.encode(frame).x)
         self._say_what_was_imputed()
         self._fit_posterior(frame, y, self.prior, None)
         return self
@@ -90,32 +97,48 @@ class TableEstimator(BaseEstimator):
         return self
 
     def _fit_posterior(self, frame: "pd.DataFrame", y: np.ndarray, prior: Prior | None, start: Params | None) -> None:
-        preparation = self.preparation_
-        model = model_for(
-            self.kind,
-            preparation.num_outputs,
-            len(y),
-            self.network,
-            likelihood=self.likelihood,
-            prior=prior,
-            temperature=self.temperature,
-        )
-        data = preparation.inputs(frame), self._targets(y)
+        model, method = self._chosen(len(y), prior)
+        data = self.preparation_.inputs(frame), self._targets(y)
         self.posterior_ = fit_model(
             model,
             data,
-            self._method(model, data),
+            self._method(method, model, data),
             key=_seed(self.random_state),
             start=start,
             max_seconds=self.max_seconds,
             progress=self.progress,
-            attach={"preparation": preparation.to_json(), "estimator": self._settings()},
+            attach={"preparation": self.preparation_.to_json(), "estimator": self._settings()},
         )
 
-    def _method(self, model: Model, data: Data) -> Any:
-        method = registry.as_method(self.method)
+    def _chosen(self, num_rows: int, prior: Prior | None) -> tuple[Model, Any]:
+        """The model and the method: named by the user, or of the quality asked for."""
+        num_outputs = self.preparation_.num_outputs
+        if self.method is not None:
+            model = model_for(
+                self.kind,
+                num_outputs,
+                num_rows,
+                DEFAULT_NETWORK if self.network is None else self.network,
+                likelihood=self.likelihood,
+                prior=prior,
+                temperature=self.temperature,
+            )
+            return model, self.method
+        chosen = preset(self.quality, self.kind, num_outputs, num_rows, self.likelihood)
+        network = chosen.network if self.network is None else self.network
+        if isinstance(network, str):
+            network = nn.parse(network, num_outputs * getattr(chosen.likelihood, "outputs_per_target", 1))
+        model = Model(network, chosen.likelihood, chosen.prior if prior is None else prior, self.temperature)
+        return model, chosen.method
+
+    def _method(self, method: Any, model: Model, data: Data) -> Any:
+        method = registry.as_method(method)
         if not self.early_stopping:
             return method
+        if self.method is None:
+            raise SettingError(
+                "early_stopping without a method", "a method to stop", "leave it out: a preset stops early by its folds"
+            )
         if isinstance(method, MAP):
             return replace(method, validation=VALIDATION)
         if getattr(method, "map", None) is not None:
@@ -132,7 +155,7 @@ class TableEstimator(BaseEstimator):
         """Convergence of the functions at X, of a posterior that is chains."""
         check_is_fitted(self, "posterior_")
         posterior = self._uncalibrated()
-        if not hasattr(posterior, "diagnose"):
+        if not hasattr(posterior, "diagnose") or isinstance(posterior, FoldsPosterior):
             raise SettingError(
                 f"{posterior.facts['method']['name']} has no chains", "a sampler", 'method="nuts" has convergence'
             )
@@ -291,9 +314,10 @@ class TableEstimator(BaseEstimator):
 
 def can_update(estimator: TableEstimator) -> bool:
     """Whether the method's posterior, a Gaussian over the weights, can be the prior of new rows."""
-    if not getattr(registry.as_method(estimator.method), "is_updatable", False):
+    method = None if estimator.method is None else registry.as_method(estimator.method)
+    if not getattr(method, "is_updatable", False):
         raise SettingError(
-            f"{estimator.method!r} cannot be updated with new rows",
+            f"{estimator.method or estimator.quality!r} cannot be updated with new rows",
             "a method whose posterior is a Gaussian",
             'take method="mean-field", or fit all rows again',
         )

@@ -5,6 +5,7 @@ SHELF = {
     "map": "posteria.methods.points.map:MAP",
     # ensembles
     "ensemble": "posteria.methods.ensembles.ensemble:Ensemble",
+    "folds": "posteria.methods.ensembles.folds:Folds",
     "swag": "posteria.methods.ensembles.swag:SWAG",
     "fast-geometric-ensemble": "posteria.methods.ensembles.fast_geometric_ensemble:FastGeometricEnsemble",
     "subspace": "posteria.methods.ensembles.subspace:Subspace",

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from posteria import tree
@@ -14,7 +15,7 @@ from posteria.errors import DataError, SettingError
 from posteria.models.model import Model
 from posteria.models.target import Target
 from posteria.networks import as_batch_of_one
-from posteria.posteriors.predictive import Predictive
+from posteria.posteriors.predictive import Predictive, half_widths_of
 from posteria.posteriors.scale_summary import in_words
 from posteria.posteriors.verbs import verb
 from posteria.random import as_key
@@ -79,9 +80,16 @@ class Posterior(ABC):
         """Write to a folder from which `po.load` reads; `if_exists="replace"` replaces another posterior there."""
         verb("save")(self, Path(path), if_exists)
 
-    def calibrate(self, x: Data, y: Any) -> "Calibrated":
-        """Intervals (or sets of classes) that hold what they promise, from rows that were not fitted to."""
-        calibrated: Calibrated = verb("calibrate")(self, x, y)
+    def half_widths_of(self, x: Data, own: tree.Params, outputs: jax.Array) -> tuple[jax.Array, ...]:
+        """As `Predictive.half_widths`, of what a block of `draws` gave; inside compiled code."""
+        return half_widths_of(self.model.likelihood, own, outputs, None, jnp.zeros(1))
+
+    def calibrate(self, x: Data, y: Any, groups: Any = None) -> "Calibrated":
+        """Predictions (or sets of classes) that hold what they promise, from rows that were not fitted to.
+
+        With `groups`, a label for each row, they hold it within each group; `predict` then wants the groups too.
+        """
+        calibrated: Calibrated = verb("calibrate")(self, x, y, groups)
         return calibrated
 
     def thin(self, num_draws: int, x: Data = None) -> "Posterior":

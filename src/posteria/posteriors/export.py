@@ -24,7 +24,8 @@ from posteria.data import cells
 from posteria.errors import SettingError, StoreError
 from posteria.posteriors import predictive, store
 from posteria.posteriors.base import Posterior, check_num_draws
-from posteria.posteriors.calibrated import LEAST_WIDTH, MIDDLE, ROUNDING, CalibratedPosterior
+from posteria.posteriors.calibrated import CalibratedPosterior
+from posteria.posteriors.conformal import ROUNDING, ScoreDistribution
 from posteria.tree import Json
 
 PLATFORMS = ("cpu", "cuda", "tpu")
@@ -42,6 +43,12 @@ def export(posterior: Posterior, path: str | Path, num_draws: int | None = None,
     blank = posterior.target.blank_input
     if not isinstance(blank, np.ndarray | jax.Array):
         raise SettingError("x is a tree of arrays", "one array", "export a network of one array")
+    if isinstance(posterior, CalibratedPosterior) and (
+        posterior.groups is not None or posterior.model.likelihood.kind == "counts"
+    ):
+        raise SettingError(
+            "a calibration by groups, or of counts", "one calibration for all numbers or classes", "calibrate without"
+        )
     folder = Path(path)
     _check_free(folder, if_exists)
     num_draws = posterior.num_draws if num_draws is None else check_num_draws(num_draws)
@@ -115,6 +122,7 @@ def _about(posterior: Posterior, blank: Any, num_draws: int, batch: int | None) 
         "columns": encoder and encoder["columns"],
         "x": preparation.get("x"),
         "y": preparation.get("y"),
+        "bins": preparation.get("bins"),
         "shape": list(blank.shape[1:]),
         "dtype": str(blank.dtype),
         "num_draws": num_draws,
@@ -127,40 +135,60 @@ def _prediction(posterior: Any, num_draws: int) -> Any:
     """(x, level) -> the statistics of the prediction, all of them inside one compiled function."""
     is_calibrated = isinstance(posterior, CalibratedPosterior)
     likelihood: Any = posterior.model.likelihood
-    forward = (posterior.inner if is_calibrated else posterior).predict(posterior.target.blank_input, num_draws).forward
+    plain = posterior.inner if is_calibrated else posterior
+    forward = plain.predict(posterior.target.blank_input, num_draws).forward
 
-    def of_classes(own: tree.Params, outputs: jax.Array, level: jax.Array) -> Json:
+    def of_classes(x: jax.Array, own: tree.Params, outputs: jax.Array, level: jax.Array) -> Json:
         probs, expected_entropy = predictive.entropies_of(likelihood, own, outputs, None)
-        plain_entropy = predictive.entropy_of(probs)
-        result = {"mutual_information": jnp.maximum(plain_entropy - expected_entropy, 0.0)}
-        if is_calibrated:
-            probs = jax.nn.softmax(jnp.log(jnp.maximum(probs, 1e-30)) / posterior.temperature)
-            result["sets"] = 1.0 - probs <= _threshold(posterior.scores, level)
-        return result | {"probs": probs, "entropy": predictive.entropy_of(probs)}
+        entropy = predictive.entropy_of(probs)
+        epistemic = jnp.maximum(entropy - expected_entropy, 0.0)
+        if not is_calibrated:
+            return {"mutual_information": epistemic, "probs": probs, "entropy": entropy}
+        share = jnp.where(entropy > 0, jnp.clip(epistemic / jnp.where(entropy > 0, entropy, 1.0), 0.0, 1.0), 0.0)
+        probs = jax.nn.softmax(jnp.log(jnp.maximum(probs, 1e-30)) / posterior.temperature)
+        entropy = predictive.entropy_of(probs)
+        sets = 1.0 - probs <= _threshold(np.sort(posterior.scores), level)
+        return {"mutual_information": share * entropy, "probs": probs, "entropy": entropy, "sets": sets}
 
-    def of_numbers(own: tree.Params, outputs: jax.Array, level: jax.Array) -> Json:
+    def of_numbers(x: jax.Array, own: tree.Params, outputs: jax.Array, level: jax.Array) -> Json:
         mean, aleatoric, epistemic = predictive.moments_of(likelihood, own, outputs, None)
-        std = jnp.sqrt(aleatoric + epistemic)
+        variance = aleatoric + epistemic
+        levels = jnp.stack([(1 - level) / 2, (1 + level) / 2])
         if is_calibrated:
-            quantiles = predictive.quantiles_of(likelihood, own, outputs, None, jnp.asarray(MIDDLE, jnp.float32))
-            low, centre, high = jnp.moveaxis(quantiles, 1, 0)
-            stretch = _threshold(posterior.scores, level)
-            lower = centre - stretch * jnp.maximum(centre - low, LEAST_WIDTH * std)
-            upper = centre + stretch * jnp.maximum(high - centre, LEAST_WIDTH * std)
+            share = jnp.where(jnp.isfinite(variance), epistemic / variance, 0.0)
+            mean, variance, (lower, upper) = _calibrated(
+                posterior, plain.half_widths_of(x, own, outputs), level, levels
+            )
+            epistemic = share * variance
         else:
-            levels = jnp.stack([(1 - level) / 2, (1 + level) / 2])
             lower, upper = jnp.moveaxis(predictive.quantiles_of(likelihood, own, outputs, None, levels), 1, 0)
-        return {"mean": mean, "std": std, "lower": lower, "upper": upper, "epistemic_std": jnp.sqrt(epistemic)}
+        std, epistemic_std = jnp.sqrt(variance), jnp.sqrt(epistemic)
+        return {"mean": mean, "std": std, "lower": lower, "upper": upper, "epistemic_std": epistemic_std}
 
     def run(x: jax.Array, level: jax.Array) -> Json:
         outputs, own = forward(x)
-        return (of_classes if hasattr(likelihood, "probs") else of_numbers)(own, outputs, level)
+        return (of_classes if hasattr(likelihood, "probs") else of_numbers)(x, own, outputs, level)
 
     return run
 
 
+def _calibrated(posterior: Any, half_widths: Any, level: jax.Array, levels: jax.Array) -> tuple[Any, Any, Any]:
+    """Mean, variance and quantiles as `CalibratedNumbers` has them; past what the rows can promise, infinite."""
+    scores = ScoreDistribution.of(posterior.scores)
+    centre, below, above = half_widths
+    up, up_square, down, down_square = (jnp.asarray(part, centre.dtype) for part in scores.partial_moments())
+    shift = above * up - below * down
+    variance = above**2 * up_square + below**2 * down_square - shift**2
+    z = jax.scipy.special.ndtri(levels)
+    knots, columns = jnp.asarray(scores.z, jnp.float32), jnp.asarray(scores.scores, jnp.float32)
+    at = jnp.stack([jnp.interp(z, knots, column) for column in columns.T], axis=-1)[:, None]  # (2, 1, target)
+    is_promised = level <= len(posterior.scores) / (len(posterior.scores) + 1) + ROUNDING
+    at = jnp.where(is_promised, at, jnp.inf * jnp.sign(at))
+    return centre + shift, variance, centre + jnp.where(at > 0, above, below) * at
+
+
 def _threshold(scores: np.ndarray, level: jax.Array) -> jax.Array:
-    """As `calibrated.threshold`, of a level that comes as 32 bits; past what the rows can promise, infinite."""
+    """As `conformal.threshold`, of a level that comes as 32 bits; past what the rows can promise, infinite."""
     counts = np.arange(len(scores) + 1) / (len(scores) + 1) + ROUNDING  # each level below has so many smaller ranks
     rank = jnp.searchsorted(jnp.asarray(counts, jnp.float32), level)
     bounded = jnp.asarray(scores, jnp.float32)[jnp.clip(rank, 1, len(scores)) - 1]

@@ -25,6 +25,8 @@ MAX_BLOCK = 4096  # inputs
 QUANTILE_STEPS = 100  # at most, of Newton's method and bisection
 GRID_POINTS = 200  # of the distribution function, where many quantiles are wanted at once
 GRID_REACH = 8.0  # standard deviations of the mixture, unless its components end before
+MIDDLE = (0.16, 0.5, 0.84)  # quantiles that give each prediction its centre and its two half-widths
+LEAST_WIDTH = 1e-3  # of a half-width, in units of both together
 
 Statistic = Callable[..., tree.Tree]  # (likelihood, own, outputs, y, *shared) -> of a block of rows
 
@@ -44,12 +46,21 @@ class Predictive:
         x: Data,
         num_draws: int,
         num_outputs: int,
+        num_members: int = 1,
     ) -> None:
         self._likelihood: Any = likelihood  # its capabilities are found by their presence
         self.forward = forward  # block of x -> (outputs (draw, block, output), own with a leading draw axis)
         self._x = x
         self._num_draws = num_draws
         self._num_outputs = num_outputs
+        self._num_members = num_members  # draws come in so many equal parts, each a prediction of its own
+
+    def __len__(self) -> int:
+        return num_rows(self._x)
+
+    @property
+    def is_count(self) -> bool:
+        return bool(self._likelihood.kind == "counts")
 
     @property
     def mean(self) -> np.ndarray:
@@ -136,6 +147,17 @@ class Predictive:
         )
         samples = self._map(_sample, lambda number: (jax.random.fold_in(key_y, number), cycle[:num]), num_held=num)
         return np.moveaxis(samples, 1, 0)  # from (n, num, ...)
+
+    @cached_property
+    def half_widths(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Centre, and how far the middle of the prediction reaches below and above it, each (n, targets), float64.
+
+        Of several members the averages: a prediction as wide as one of them, about the centre of all.
+        """
+        self._need("cdf", "quantiles", "use probs")
+        shape = self._map(half_widths_of, lambda number: (jnp.zeros(self._num_members),))
+        centre, below, above = (np.asarray(part, np.float64) for part in shape)
+        return centre, below, above
 
     # ---- streaming
 
@@ -284,6 +306,26 @@ def quantiles_of(likelihood: Likelihood, own: tree.Params, outputs: jax.Array, y
         return jnp.round(high) if is_count else guess
 
     return jnp.moveaxis(jax.lax.map(solve, levels), 0, 1)  # (block, level, target)
+
+
+def half_widths_of(
+    likelihood: Likelihood, own: tree.Params, outputs: jax.Array, y: None, members: jax.Array
+) -> tuple[jax.Array, ...]:
+    """`members` is one number a member: so many equal parts of the draws."""
+
+    def of_member(own: tree.Params, outputs: jax.Array) -> tuple[jax.Array, ...]:
+        if likelihood.kind == "counts":  # whose quantiles are too coarse to be widths
+            mean, aleatoric, epistemic = moments_of(likelihood, own, outputs, None)
+            std = jnp.sqrt(aleatoric + epistemic)
+            return mean, std, std
+        quantiles = quantiles_of(likelihood, own, outputs, None, jnp.asarray(MIDDLE, jnp.float32))
+        low, centre, high = jnp.moveaxis(quantiles, 1, 0)
+        least = LEAST_WIDTH * (high - low) + jnp.finfo(centre.dtype).tiny
+        return centre, jnp.maximum(centre - low, least), jnp.maximum(high - centre, least)
+
+    apart = jax.tree.map(lambda leaf: leaf.reshape(len(members), -1, *leaf.shape[1:]), (own, outputs))
+    centre, below, above = (part.mean(0) for part in jax.vmap(of_member)(*apart))
+    return centre, below, above
 
 
 def _quantile_table(

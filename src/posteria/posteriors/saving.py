@@ -28,6 +28,7 @@ MODULES = (
     "closed_form",
     "compressed",
     "draws",
+    "left_out",
     "gaussian",
     "linearised",
     "masks",

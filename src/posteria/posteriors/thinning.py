@@ -12,6 +12,7 @@ from posteria.errors import SettingError
 from posteria.posteriors.base import Posterior, check_num_draws
 from posteria.posteriors.calibrated import CalibratedPosterior
 from posteria.posteriors.draws import Draws, DrawsPosterior, forward
+from posteria.posteriors.left_out import FoldsPosterior
 from posteria.random import as_key
 
 CANDIDATES = 10  # for each draw kept, of posteriors that hold no fixed set of draws
@@ -27,7 +28,13 @@ def thin(posterior: Posterior, num_draws: int, x: Data = None) -> Posterior:
     num_draws = check_num_draws(num_draws)
     if isinstance(posterior, CalibratedPosterior):
         thinned = thin(posterior.inner, num_draws, x)
-        return CalibratedPosterior(thinned, posterior.scores, posterior.temperature, posterior.coverage)
+        calibrated = CalibratedPosterior(
+            thinned, posterior.scores, posterior.temperature, posterior.coverage, posterior.groups
+        )
+        calibrated.facts, calibrated.attached = posterior.facts | thinned.facts, posterior.attached
+        return calibrated
+    if isinstance(posterior, FoldsPosterior):
+        return _thinned_folds(posterior, num_draws, x)
     if hasattr(posterior, "function_moments"):  # in closed form: a prediction from fewer points of the same Gaussian
         fewer = copy(posterior)
         fewer.facts = posterior.facts | {"predict_draws": num_draws}
@@ -41,6 +48,22 @@ def thin(posterior: Posterior, num_draws: int, x: Data = None) -> Posterior:
         chosen = _herd(_features(posterior, flat, x), num_draws)
     kept = DrawsPosterior(posterior.target, Draws(posterior.target.structs, flat[chosen][None], {}))
     kept.facts = posterior.facts | {"notes": [*posterior.facts.get("notes", []), f"thinned from {len(flat)} draws"]}
+    kept.attached = posterior.attached
+    return kept
+
+
+def _thinned_folds(posterior: FoldsPosterior, num_draws: int, x: Data) -> FoldsPosterior:
+    """Each member by itself: the widths of the prediction are a member's."""
+    num_members = len(posterior.members)
+    if num_draws < num_members:
+        raise SettingError(
+            f"{num_draws} draws of {num_members} members", "at least one of each", f"ask for {num_members} or more"
+        )
+    members = [
+        member if member.num_draws <= num_draws // num_members else thin(member, num_draws // num_members, x)
+        for member in posterior.members
+    ]
+    kept = FoldsPosterior(posterior.target, members, posterior.widths, posterior.facts)
     kept.attached = posterior.attached
     return kept
 

@@ -76,7 +76,12 @@ class Predictor:
             rows = np.concatenate([self._encoded(column, rows) for column in columns], axis=1)
         x = np.asarray(rows)
         if self.about["x"] is not None:
-            x = (np.asarray(x, np.float64) - self.about["x"]["mean"]) / self.about["x"]["std"]
+            x, bins = np.asarray(x, np.float64), self.about.get("bins")
+            features = [] if bins is None else [self._cells.piecewise_linear(x, bins["edges"])]
+            if bins is not None:
+                x = self._cells.softly_clipped(x, np.asarray(bins["low"]), np.asarray(bins["high"]))
+            standardised = (x - self.about["x"]["mean"]) / self.about["x"]["std"]
+            x = np.concatenate([standardised, *features], axis=1) if features else standardised
         x = x.astype(self.about["dtype"])
         if list(x.shape[1:]) != self.about["shape"]:
             raise ExportError(f"rows of shape {x.shape[1:]}, wanted {tuple(self.about['shape'])}")

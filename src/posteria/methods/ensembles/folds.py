@@ -1,0 +1,215 @@
+"""Folds: each member leaves some rows out, and what those rows show sets the noise and the widths.
+
+A network with more weights than rows may learn their noise by heart; rows that a member has not seen tell what it is
+worth. Out-of-fold scores give every verb of the prediction, as `calibrate` does, and no row is lost to them: Vovk 2015,
+cross-conformal prediction; Barber et al. 2021, CV+.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import numpy as np
+
+from posteria import tree
+from posteria.data.arrays import rows
+from posteria.engine.loop import Run
+from posteria.errors import DataError, SettingError
+from posteria.methods.points import fold_climb
+from posteria.methods.points.map import MAP
+from posteria.models.target import Target
+from posteria.posteriors import calibrated
+from posteria.posteriors.base import Posterior
+from posteria.posteriors.calibrated import CalibratedPosterior
+from posteria.posteriors.draws import Draws, DrawsPosterior
+from posteria.posteriors.left_out import MOST_WIDENED, FoldsPosterior, Widths, widths_target
+from posteria.settings import AnyMethod, Several, check_settings
+
+WIDTHS_STEPS = 800
+WIDTHS_RATE = 0.02
+WIDTHS_BATCH = 64
+LEAST_GAIN = 0.003  # nats a row left out, beyond a standard error: below it widths are the same for all rows
+OPTIMISM = 0.7  # over the root of the rows: they chose moment and widths too, so their errors are a little small
+FEWEST_FOR_WIDTHS = 100  # rows
+
+
+@dataclass(frozen=True)
+class Folds:
+    """`method` on `num_folds` parts of the rows in turn, each member leaving one part out; calibrated by those parts.
+
+    All members together predict better than those that left a row out. With `num_repeats` of at least 2, each dividing
+    the rows anew, it is known by how much, and widths are those of all; else they are a little too wide.
+
+    With MAP all members are one compiled batch, ended where the rows left out are predicted best, and its
+    `learning_rate` is in units of the prior. With `learns_widths` a small network of the size of the errors is fitted
+    to those rows too, and used where it predicts them better.
+    """
+
+    method: AnyMethod = field(default_factory=lambda: MAP(learning_rate=0.01, batch_size=64))
+    num_folds: Several = 5
+    num_repeats: Several = 1
+    learns_widths: bool = True
+
+    fidelity: ClassVar[str] = "procedure"
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+        if self.num_folds < 2:
+            raise SettingError(f"num_folds is {self.num_folds}", "at least 2", "5 is usual")
+        if isinstance(self.method, MAP) and (self.method.validation or self.method.tune):
+            raise SettingError("Folds of MAP with validation or tune", "MAP alone", "rows left out set both")
+
+    def fit(self, key: jax.Array, target: Target, start: tree.Params, run: Run) -> Posterior:
+        if target.data is None:
+            raise DataError("no data", "rows to divide into folds", "pass data=(x, y)")
+        if target.num_data < 2 * self.num_folds:
+            raise DataError(f"{target.num_data} rows for {self.num_folds} folds", "two rows a fold", "take fewer folds")
+        key_split, key_fit, key_widths = jax.random.split(key, 3)
+        folds = [
+            np.sort(order[i :: self.num_folds])
+            for key_order in jax.random.split(key_split, self.num_repeats)
+            for order in [np.asarray(jax.random.permutation(key_order, target.num_data))]
+            for i in range(self.num_folds)
+        ]
+        climbs = isinstance(self.method, MAP)
+        members = (self._climbed if climbs else self._one_by_one)(key_fit, target, folds, start, run)
+        posterior = FoldsPosterior(target, members)
+        x, y = (jax.tree.map(np.asarray, part) for part in target.data)
+        if hasattr(target.model.likelihood, "probs"):
+            return self._calibrated_classes(posterior, folds, x, y)
+        left_out = self._left_out(members, folds, x, y)
+        is_count = target.model.likelihood.kind == "counts"
+        scores = calibrated.scores_about([part.mean(0) for part in left_out.shape], y, is_count)
+        together = _gain_of_all(left_out.shape, y, len(members))
+        if self.learns_widths and _may_learn_widths(target):
+            centre, first = left_out.shape[0].mean(0), folds[: self.num_folds]
+            posterior.widths, log_widths = _learn_widths(key_widths, x, centre, scores, first, run)
+            scores = scores * np.exp(-log_widths)
+        coverage = calibrated.coverage_of_scores(scores, left_out.covered)
+        optimism = 1.0 + OPTIMISM / np.sqrt(len(y))
+        return CalibratedPosterior(posterior, scores * together * optimism, 1.0, coverage)
+
+    def _left_out(self, members: list[Any], folds: list[np.ndarray], x: Any, y: np.ndarray) -> "LeftOut":
+        shape = [np.empty((self.num_repeats, len(y), _num_targets(y))) for _ in range(3)]
+        covered = dict.fromkeys(calibrated.LEVELS, 0.0)
+        for i, (member, fold) in enumerate(zip(members, folds)):
+            predictive = member.predict(rows(x, fold))
+            for part, values in zip(shape, predictive.half_widths):
+                part[i // self.num_folds, fold] = values
+            for level in covered:
+                lower, upper = predictive.interval(level)
+                own_y = y[fold].reshape(lower.shape)
+                share = len(fold) / len(y) / self.num_repeats
+                covered[level] += share * float(((lower <= own_y) & (own_y <= upper)).mean())
+        return LeftOut(shape, covered)
+
+    def _calibrated_classes(self, posterior: Any, folds: list[np.ndarray], x: Any, y: np.ndarray) -> Posterior:
+        probs: Any = 0.0
+        for member, fold in zip(posterior.members, folds):
+            own = np.asarray(member.predict(rows(x, fold)).probs, np.float64)
+            whole = np.zeros((len(y), own.shape[1]))
+            whole[fold] = own / self.num_repeats
+            probs = probs + whole
+        return calibrated.of_classes(posterior, probs, y)
+
+    def _climbed(self, key: jax.Array, target: Target, folds: list[np.ndarray], start: Any, run: Run) -> list[Any]:
+        batch_size = self.method.batch_size or target.num_data
+        climbed = fold_climb.climb(
+            key,
+            target,
+            folds,
+            run,
+            num_repeats=self.num_repeats,
+            num_steps=fold_climb.num_steps_of(self.method.num_epochs, target.num_data, batch_size),
+            batch_size=batch_size,
+            learning_rate=self.method.learning_rate,
+            optimizer=self.method.optimizer,
+            starts=None if start is None else target.as_starts(start, len(folds)),
+        )
+        if climbed.is_last:
+            run.note("rows left out were still predicted better at the end: more epochs would help")
+        return [DrawsPosterior(target, Draws(target.structs, flat[None, None], {})) for flat in climbed.flat]
+
+    def _one_by_one(self, key: jax.Array, target: Target, folds: list[np.ndarray], start: Any, run: Run) -> list[Any]:
+        members = []
+        most = max(map(len, folds))
+        for i, (key_member, fold) in enumerate(zip(jax.random.split(key, len(folds)), folds)):
+            trained = np.setdiff1d(np.arange(target.num_data), fold)[: target.num_data - most]
+            own = Target(target.model, rows(target.data, trained))
+            stage = run.stage(f"fold {i + 1}", share=1 / (len(folds) - i))
+            starts = None if start is None else tree.index(target.as_starts(start, len(folds)), i)
+            members.append(self.method.fit(key_member, own, starts, stage))
+        return members
+
+
+class LeftOut(NamedTuple):
+    """What members say of the rows that they left out."""
+
+    shape: list[np.ndarray]  # centre, half-widths below and above, each (repeat, row, target)
+    covered: dict[float, float]  # the share of rows inside their own intervals, by level
+
+
+def _gain_of_all(shape: list[np.ndarray], y: np.ndarray, num_members: int) -> np.ndarray:
+    """The size of the errors of all members' average, in those of one average of repeats: (target,).
+
+    An average of m members has the squared error e + v / m, where v is their variance about their mean: repeats show
+    both. A hundredth of the rows, with the largest errors, is left aside.
+    """
+    num_repeats = len(shape[0])
+    if num_repeats == 1:
+        return np.ones(shape[0].shape[-1])
+    centre, below, above = shape
+    errors = (y.reshape(centre.shape[1:]) - centre) / (0.5 * (below + above)).mean(0)
+    of_average = errors.mean(0) ** 2
+    is_usual = of_average <= np.quantile(of_average, 0.99, axis=0)
+    one, average = (np.where(is_usual, part, 0.0).mean(0) for part in ((errors**2).mean(0), of_average))
+    variance = (one - average) * num_repeats / (num_repeats - 1)
+    common = np.maximum(one - variance, 0.0)
+    ratio = (common + variance / num_members) / np.maximum(common + variance / num_repeats, 1e-300)
+    gain: np.ndarray = np.sqrt(np.clip(ratio, 0.25, 1.0))
+    return gain
+
+
+def _num_targets(y: np.ndarray) -> int:
+    return 1 if y.ndim == 1 else y.shape[1]
+
+
+def _may_learn_widths(target: Target) -> bool:
+    x: Any = jax.tree.leaves(target.data)[0]
+    is_table = hasattr(x, "ndim") and x.ndim == 2 and np.issubdtype(x.dtype, np.floating)
+    return is_table and target.num_data >= FEWEST_FOR_WIDTHS and target.model.likelihood.kind == "regression"
+
+
+def _learn_widths(
+    key: jax.Array, x: np.ndarray, centre: np.ndarray, scores: np.ndarray, folds: list[np.ndarray], run: Run
+) -> tuple[Widths | None, np.ndarray]:
+    """A network of the logarithm of the errors' size, and what it says of each row by the fold that left it out."""
+    unit = np.maximum(np.median(np.abs(scores), axis=0), 1e-12)
+    mean, spread = centre.mean(0), np.maximum(centre.std(0), 1e-12)
+    inputs = np.concatenate([x, (centre - mean) / spread], axis=1).astype(np.float32)
+    errors = (scores / unit).astype(np.float32)
+    target = widths_target(inputs.shape[1], errors.shape[1], (inputs, errors))
+    climbed = fold_climb.climb(
+        key,
+        target,
+        folds,
+        run.stage("widths"),
+        num_steps=WIDTHS_STEPS,
+        batch_size=WIDTHS_BATCH,
+        learning_rate=WIDTHS_RATE,
+    )
+    gains = _gains_over_a_constant(target.model.likelihood, climbed.outputs[0], errors)
+    if gains.mean() < LEAST_GAIN + gains.std() / np.sqrt(len(gains)):
+        run.note("widths are the same for all rows: no network predicts the size of the errors better")
+        return None, np.zeros_like(scores)
+    log_widths = np.clip(climbed.outputs[0], -MOST_WIDENED, MOST_WIDENED).astype(np.float64)
+    return Widths(target, climbed.flat, mean, spread), log_widths
+
+
+def _gains_over_a_constant(likelihood: Any, outputs: np.ndarray, errors: np.ndarray) -> np.ndarray:
+    """Of log likelihood, row by row, over the best width that is the same for all rows."""
+    levels = np.linspace(-3, 3, 121)[:, None, None] * np.ones_like(errors)
+    of_constants = [np.asarray(likelihood.log_prob({}, level, errors)) for level in levels]
+    best = max(of_constants, key=np.mean)
+    gains: np.ndarray = np.asarray(likelihood.log_prob({}, outputs, errors)) - best
+    return gains
