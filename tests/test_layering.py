@@ -25,7 +25,7 @@ FLOORS = [
     {"engine"},
     {"landscape"},
     {"methods"},
-    {"presets"},
+    {"recipes"},
     {"runs"},
     {"evidence"},
     {"testing"},

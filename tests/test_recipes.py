@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from posteria.estimators.recipes import FULL_ROWS, balanced, resolution_of
 from posteria.methods import registry
 from posteria.models import likelihoods, priors
+from posteria.recipes import FULL_ROWS, balanced, resolution_of
 
 
 def test_a_recipe_is_made_of_parts_that_can_be_written_down():

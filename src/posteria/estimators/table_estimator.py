@@ -15,6 +15,7 @@ from posteria.data.arrays import Data, is_frame
 from posteria.data.encode import Encoder, Number
 from posteria.data.preparation import Preparation
 from posteria.data.standardise import Standardiser
+from posteria.engine.progress import Progress
 from posteria.errors import DataError, SettingError
 from posteria.methods import registry
 from posteria.methods.gaussians.laplace import default_map
@@ -30,7 +31,7 @@ from posteria.posteriors.calibrated import CalibratedPosterior
 from posteria.posteriors.diagnosis import Diagnosis
 from posteria.posteriors.left_out import FoldsPosterior
 from posteria.posteriors.units import in_units
-from posteria.presets import preset
+from posteria.recipes import Recipe, recipe_for
 from posteria.runs import fit as fit_model
 from posteria.tree import Json, Params
 
@@ -80,8 +81,13 @@ class TableEstimator(BaseEstimator):
         if getattr(self.likelihood, "kind", None) == "counts":  # counts stay whole numbers
             as_they_are = Standardiser(np.zeros(y.shape[1:]), np.ones(y.shape[1:]))
             self.preparation_ = replace(self.preparation_, y=as_they_are)
+        self._recipe: Recipe | None = None
         if self.method is None:
-            self.preparation_ = self.preparation_.with_bins(self._encoder.encode(frame).x)
+            num_outputs = self.preparation_.num_outputs
+            self._recipe = recipe_for(self.quality, self.kind, self._targets(y), num_outputs, self.likelihood)
+            if self._recipe.has_bins:
+                self.preparation_ = self.preparation_.with_bins(self._encoder.encode(frame).x)
+            Progress(self.progress).say(f"{self.quality}: {self._recipe.cost}")
         self._say_what_was_imputed()
         self._fit_posterior(frame, y, self.prior, None)
         return self
@@ -112,24 +118,24 @@ class TableEstimator(BaseEstimator):
 
     def _chosen(self, num_rows: int, prior: Prior | None) -> tuple[Model, Any]:
         """The model and the method: named by the user, or of the quality asked for."""
-        num_outputs = self.preparation_.num_outputs
-        if self.method is not None:
+        num_outputs, recipe = self.preparation_.num_outputs, self._recipe
+        if recipe is None:
+            network = DEFAULT_NETWORK if self.network is None else self.network
             model = model_for(
                 self.kind,
                 num_outputs,
                 num_rows,
-                DEFAULT_NETWORK if self.network is None else self.network,
+                network,
                 likelihood=self.likelihood,
                 prior=prior,
                 temperature=self.temperature,
             )
             return model, self.method
-        chosen = preset(self.quality, self.kind, num_outputs, num_rows, self.likelihood)
-        network = chosen.network if self.network is None else self.network
+        network = recipe.network if self.network is None else self.network
         if isinstance(network, str):
-            network = nn.parse(network, num_outputs * getattr(chosen.likelihood, "outputs_per_target", 1))
-        model = Model(network, chosen.likelihood, chosen.prior if prior is None else prior, self.temperature)
-        return model, chosen.method
+            network = nn.parse(network, num_outputs * getattr(recipe.likelihood, "outputs_per_target", 1))
+        prior = recipe.prior if prior is None else prior
+        return Model(network, recipe.likelihood, prior, self.temperature), recipe.method
 
     def _method(self, method: Any, model: Model, data: Data) -> Any:
         method = registry.as_method(method)

@@ -177,8 +177,8 @@ def run_motion(
     if method.fidelity != "exact":
         info |= virials(jax.random.fold_in(key_draws, VIRIAL_STREAM), target, chains.kept, target.num_data)
     draws = Draws(bare.structs, chains.kept, info)
-    if getattr(method, "drop_frozen", False):
-        draws = without_frozen(draws, getattr(target, "num_data", 0), run)
+    if isinstance(method, MCLMC) and method.drop_frozen:
+        draws = without_frozen(draws, target.num_data, run)
     return draws if isinstance(target, Density) else DrawsPosterior(bare, draws)
 
 
