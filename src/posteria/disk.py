@@ -20,9 +20,6 @@ from typing import Any
 from posteria.errors import DiskError, PosteriaError, StoreError
 
 HALF = ".part"  # how the name of what is not yet whole ends
-DAMAGE: tuple[type[Exception], ...] = (  # what reading ends in, where a file is not what was written
-    *(LookupError, TypeError, AttributeError, ValueError, ArithmeticError, RecursionError, MemoryError, OSError),
-)
 RESTORE = "restore it, or fit again"
 FULL = (errno.ENOSPC, errno.EDQUOT)
 SWAP = 2  # of two names: Linux's RENAME_EXCHANGE and macOS's RENAME_SWAP
@@ -47,7 +44,7 @@ def refuse_damage(path: Path) -> Iterator[None]:
         yield
     except PosteriaError:
         raise
-    except DAMAGE as error:
+    except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError, RecursionError, MemoryError) as error:
         raise StoreError(
             f"{path} lacks or garbles a part ({type(error).__name__}: {error})",
             "what Posteria wrote there",
