@@ -81,6 +81,7 @@ MEANINGS = {
     "trajectory": "length of a trajectory, in units of the prior; None: a quarter period",
     "tune": "what the evidence sets while the mode is found; None: nothing",
     "tune_every": "epochs from one such setting to the next",
+    "polish": "whether an ascent goes on to a stationary point, on all rows",
     "validation": "share of the rows that are held out to stop by",
     "variance_reduction": "how batches' gradients are steadied; None: not",
     "where": "globs of the leaves that carry noise; None: every weight of a layer",

@@ -5,7 +5,7 @@ import pytest
 import posteria as po
 from posteria.testing import linear_regression
 
-CLIMB = po.MAP(num_epochs=50)
+CLIMB = po.MAP(num_epochs=50, polish=False)
 SNAPSHOTS = po.SWAG(CLIMB, num_snapshots=6, rank=3, batch_size=10)
 CHAINS = {"num_chains": 2, "num_draws": 5, "num_warmup": 5, "thinning": 2, "start": "prior"}
 
@@ -36,3 +36,13 @@ COSTS = [
 def test_a_method_takes_as_many_gradients_as_it_says(method, gradients):
     known = linear_regression()
     assert po.fit(known.model, known.data, method, progress=False).facts["gradients"] == gradients
+
+
+@pytest.mark.parametrize(
+    "wrapped", [lambda climb: climb, lambda climb: po.Laplace("kron", map=climb)], ids=["map", "laplace"]
+)
+def test_a_polish_is_bounded_by_the_epochs(wrapped):
+    """A step takes a gradient, seldom more; here it is there before."""
+    known = linear_regression()
+    taken = po.fit(known.model, known.data, wrapped(po.MAP(num_epochs=50)), progress=False).facts["gradients"]
+    assert 50 < taken < 50 + 2 * 50

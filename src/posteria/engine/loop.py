@@ -75,7 +75,7 @@ class Run:
         self.cut: list[str] = []  # stages that others build on, and that time cut short
         self.num_gradients = 0
         self.seconds_before = 0.0  # spent on this run by processes before this one
-        self.is_whole = True  # False: time ran out before all was done
+        self._is_whole = True
         self._root = self
         self._path: tuple[str, ...] = ()
         self._folder = folder
@@ -93,6 +93,17 @@ class Run:
             now = time.monotonic()
             part._deadline = now + share * (self._deadline - now)
         return part
+
+    @property
+    def is_whole(self) -> bool:
+        """False: time ran out before all was done."""
+        return self._root._is_whole
+
+    def skips(self) -> bool:
+        """Whether time is over, so that a part that can be left out is; a resumed run makes up for it."""
+        is_late = self._deadline is not None and time.monotonic() > self._deadline
+        self._root._is_whole &= not is_late
+        return is_late
 
     def note(self, text: str) -> None:
         """Something that the user should know of this fit; kept with the posterior."""
@@ -182,7 +193,7 @@ class Run:
         checkpoint.write(state, infos.count, kept, infos, num_rows, is_finished)
         if is_finished:
             self._finished["/".join(self._path)] = checkpoint.sum
-        self._root.is_whole &= is_done
+        self._root._is_whole &= is_done
         self._note_if_cut(final_when_late, infos, num_rows, is_over)
         return Trace(state, kept.joined(), infos.joined(), infos.count)
 

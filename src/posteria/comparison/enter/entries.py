@@ -197,6 +197,8 @@ def _stretched(method: Any, factor: float) -> Any:
         for name in LENGTHS
         if isinstance(getattr(method, name, None), int)
     }
+    if hasattr(method, "polish"):
+        changes["polish"] = False  # a budget counts every gradient
     for field in dataclasses.fields(method):
         value = getattr(method, field.name)
         if _is_method(value):

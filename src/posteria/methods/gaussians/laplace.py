@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -29,6 +29,7 @@ from posteria.engine.loop import Run
 from posteria.errors import SettingError
 from posteria.methods.points.learnt_scales import at_given_weights, log_integral
 from posteria.methods.points.map import MAP
+from posteria.methods.points.polish import measured
 from posteria.methods.points.tuning import check_gaussian, fit_own, prior_precision
 from posteria.models.model import Model
 from posteria.models.target import Target
@@ -55,8 +56,9 @@ class Laplace:
 
     The mode is found by `map` ("auto": full batches on small data, mini-batches on large; noise by the evidence where
     there are more rows than weights).
-    Weights that are given, as `start` or in a trained network, are taken as the mode as they are; only the
-    likelihood's own parameters are then fitted. These are Gaussian too, independent of the weights.
+    Weights that are given, as `start` or in a trained network, are taken as the mode as they are, unless a `map` is
+    stated, which climbs on from them; only the likelihood's own parameters are then fitted. These are Gaussian too,
+    independent of the weights. `facts["decrement"]` says how far from a mode the weights are, in nats.
     """
 
     structure: Structure | Literal["auto"] = "auto"
@@ -82,8 +84,16 @@ class Laplace:
         if self.predictive == "probit" and target.model.likelihood.kind != "classes":
             raise SettingError('predictive is "probit"', "a likelihood of classes for it", 'take "linearised"')
         check_fits(target, settings)
-        is_given = start is not None or target.model.network.trained
-        target, params = self._mode(key_mode, target, settings, start, run)
+        is_given = self.map == "auto" and (start is not None or target.model.network.trained)
+        if is_given:
+            params, held = self._given(key_mode, target, settings, start)
+            remedy = "they were given, and map=po.MAP() would climb on from there"
+        else:
+            climb = default_map(target) if isinstance(self.map, str) else self.map
+            polishes = climb.polish is not False and not climb.validation
+            (modes,) = climb.find(key_mode, target, start, run, 1, polishes)
+            target, params, held = modes.target, tree.index(modes.params, 0), modes.held
+            remedy = climb.remedy(is_full=polishes)
         precision = _measured(target, params, settings, key_measure)
         for _ in range(0 if is_given else NEWTON_STEPS):
             stepped = _stepped(target, params, precision, settings)
@@ -93,7 +103,7 @@ class Laplace:
             precision = _measured(target, params, settings, key_measure)
         own, note = _own_factor(target, params)
         run.note(note)
-        return LaplacePosterior(
+        posterior = LaplacePosterior(
             target,
             tree.ravel(params),
             precision,
@@ -102,6 +112,8 @@ class Laplace:
             predictive=self.predictive,
             log_joint=_log_joint(target, params, settings.paths),
         )
+        posterior.facts |= measured(target, tree.stack([params]), run, held, remedy)
+        return posterior
 
     def estimate(self, model: Model, data: Data) -> Estimate:
         """Memory and time of the curvature, from shapes alone; the fit refuses what this machine cannot hold."""
@@ -113,21 +125,19 @@ class Laplace:
         structure = choose_structure(target, paths) if self.structure == "auto" else self.structure
         return Settings(structure, paths, self.curvature, self.num_labels, self.rank)
 
-    def _mode(
-        self, key: jax.Array, target: Target, settings: Settings, start: tree.Params, run: Run
-    ) -> tuple[Target, tree.Params]:
-        if start is None and not target.model.network.trained:
-            climb = default_map(target) if isinstance(self.map, str) else self.map
-            climbed: Any = climb.fit(key, target, None, run)
-            with_prior = Target(climbed.model, target.data) if climbed.model != target.model else target
-            return with_prior, tree.index(climbed.stored.params, (0, 0))
+    def _given(
+        self, key: jax.Array, target: Target, settings: Settings, start: tree.Params
+    ) -> tuple[tree.Params, tuple[str, ...]]:
+        """Weights as they are, and what was set for them."""
         params = target.init(key) if start is None else tree.index(target.as_starts(start, 1), 0)
-        if target.scales and target.data is not None:
+        if target.data is None:
+            return tree.on_device(params), ()
+        if target.scales:
             check_gaussian(target, params)
-            params = at_given_weights(target, params, settings, key)
-        elif jax.tree.leaves(params["likelihood"]) and target.data is not None:
-            params = fit_own(target, params, settings, key)
-        return target, tree.on_device(params)
+            return tree.on_device(at_given_weights(target, params, settings, key)), ("likelihood",)
+        if not jax.tree.leaves(params["likelihood"]):
+            return tree.on_device(params), ()
+        return tree.on_device(fit_own(target, params, settings, key)), ("likelihood",)
 
 
 def _measured(target: Target, params: tree.Params, settings: Settings, key: jax.Array) -> Precision:

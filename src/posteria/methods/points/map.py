@@ -15,9 +15,11 @@ from posteria.data.batches import batch_of
 from posteria.engine.loop import Kernel, Run
 from posteria.errors import SettingError
 from posteria.methods.points.learnt_scales import settled
+from posteria.methods.points.polish import measured, polish
 from posteria.models.target import Target, check_starts, log_densities
 from posteria.posteriors.base import Posterior
 from posteria.posteriors.draws import Draws, DrawsPosterior
+from posteria.posteriors.mixture import MixturePosterior
 from posteria.settings import Count, Optimizer, Positive, Share, check_settings, refuse_idle
 
 if TYPE_CHECKING:
@@ -36,6 +38,10 @@ class MAP:
     parameters, "evidence" also one scale of the prior, "layers" also one for each leaf. The posterior's model then has
     the tuned prior. Scales that the prior infers are set by the evidence in such rounds, with the likelihood's own
     parameters, before the climb, and held in it.
+
+    `polish` goes on to a stationary point by L-BFGS on all rows, in at most a fifth as many steps or about a second's;
+    None does so where batches are full and no rows are held out. `facts["decrement"]` says how far from a mode the
+    weights are, in nats that a Newton step would gain.
     """
 
     num_epochs: Count = 1000
@@ -46,6 +52,7 @@ class MAP:
     patience: Count = 50
     tune: Literal["noise", "evidence", "layers"] | None = None
     tune_every: Count = 100
+    polish: bool | None = None
 
     fidelity: ClassVar[str] = "point"
 
@@ -54,12 +61,38 @@ class MAP:
         refuse_idle(self, self.optimizer is not None, "learning_rate", "the optimizer")
         if self.tune and self.validation:
             raise SettingError("tune and validation", "one of them", "the evidence needs no rows held out")
+        if self.polish and self.validation:
+            raise SettingError("polish and validation", "one of them", "held-out rows choose where it stops")
 
     def fit(self, key: jax.Array, target: Target, start: tree.Params, run: Run) -> Posterior:
         return self.fit_members(key, target, start, run, 1)
 
     def fit_members(self, key: jax.Array, target: Target, start: tree.Params, run: Run, size: int) -> Posterior:
         """`size` modes from as many starts, as chains of one draw."""
+        is_full = not self.batch_size or self.batch_size >= target.num_data
+        polishes = is_full and not self.validation if self.polish is None else self.polish
+        found = self.find(key, target, start, run, size, polishes)
+        members: list[Posterior] = [
+            DrawsPosterior(
+                modes.target,
+                Draws(
+                    modes.target.structs,
+                    np.asarray(tree.ravel_each(modes.params))[:, None],  # (member, 1, size)
+                    {"log_density": modes.log_density[:, None]},
+                ),
+                measured(modes.target, modes.params, run, modes.held, self.remedy(is_full)),
+            )
+            for modes in found
+        ]
+        if len(members) == 1:
+            return members[0]
+        worst = max((member.facts for member in members), key=lambda facts: facts.get("decrement", 0.0))
+        return MixturePosterior(target, members, dict(worst))
+
+    def find(
+        self, key: jax.Array, target: Target, start: tree.Params, run: Run, size: int, polishes: bool
+    ) -> "list[Modes]":
+        """`size` modes from as many starts; each by itself where it has a prior of its own, else all together."""
         key_start, key_climb = jax.random.split(key)
         if start is None:
             starts, note = target.several_inits(key_start, size)
@@ -69,16 +102,15 @@ class MAP:
         if self.tune:
             target.check_no_scales(f"MAP sets its scales by the evidence, and tune={self.tune!r} as well")
         if self.tune and target.data is not None:
-            return self._fit_tuned(key_climb, target, starts, run, size)
-        held, starts = settled(self, key_climb, target, starts, run)
-        climbed = self.climb(key_climb, held, starts, run)
-        flat = np.asarray(tree.ravel_each(climbed.params))[:, None]  # (member, 1, size)
-        return DrawsPosterior(target, Draws(target.structs, flat, {"log_density": climbed.log_density[:, None]}))
+            found = self._find_tuned(key_climb, target, starts, run, size)
+        else:
+            held, starts = settled(self, key_climb, target, starts, run)
+            climbed = self.climb(key_climb, held, starts, run)
+            found = [Modes(target, climbed.params, climbed.log_density, held.held, run)]
+        return [modes.polished(key_climb, self.num_epochs) for modes in found] if polishes else found
 
-    def _fit_tuned(self, key: jax.Array, target: Target, starts: tree.Params, run: Run, size: int) -> Posterior:
-        """Each member by itself: each has a prior of its own."""
+    def _find_tuned(self, key: jax.Array, target: Target, starts: tree.Params, run: Run, size: int) -> "list[Modes]":
         from posteria.methods.points.tuning import climb_tuned
-        from posteria.posteriors.mixture import MixturePosterior
 
         if target.temperature != 1.0:
             raise SettingError(
@@ -86,15 +118,20 @@ class MAP:
                 "temperature 1: there is no evidence at another",
                 "leave tune out, and choose T by held-out data",
             )
-        members: list[Posterior] = []
+        found = []
         for i, key_member in enumerate(jax.random.split(key, size)):
             stage = run if size == 1 else run.stage(f"member {i + 1}", share=1 / (size - i))
             tuned, climbed = climb_tuned(self, key_member, target, tree.index(starts, i), stage)
-            flat = np.asarray(tree.ravel_each(climbed.params))[:, None]
-            members.append(
-                DrawsPosterior(tuned, Draws(tuned.structs, flat, {"log_density": climbed.log_density[:, None]}))
-            )
-        return members[0] if size == 1 else MixturePosterior(target, members)
+            found.append(Modes(tuned, climbed.params, climbed.log_density, ("likelihood",), stage))
+        return found
+
+    def remedy(self, is_full: bool) -> str:
+        """What brings weights that are not at a mode closer to one."""
+        if self.validation:
+            return "held-out rows chose where to stop"
+        if self.polish is False or not is_full:
+            return "polish=True goes on to one"
+        return "more epochs come closer"
 
     def climb(
         self, key: jax.Array, target: Target, starts: tree.Params, run: Run, final_when_late: bool = False
@@ -130,6 +167,22 @@ class MAP:
             return Climbed(tree.on_device(trace.state.params), trace.info.log_density[:, -1])
         best = tree.on_device(trace.state.best)
         return Climbed(best, log_densities(target, best, num_rows=batch_size))
+
+
+class Modes(NamedTuple):
+    """What a climb has found; the parts `held` were set by other means than climbing."""
+
+    target: Target  # with its tuned prior
+    params: tree.Params  # with a leading axis
+    log_density: np.ndarray  # (start,)
+    held: tuple[str, ...]
+    run: Run
+
+    def polished(self, key: jax.Array, num_epochs: int) -> "Modes":
+        if self.run.skips():
+            return self
+        params, log_density = polish(key, self.target, self.params, self.run, num_epochs, self.held)
+        return self._replace(params=params, log_density=log_density)
 
 
 class Climbed(NamedTuple):
