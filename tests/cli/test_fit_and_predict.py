@@ -153,3 +153,30 @@ def test_an_own_network_and_method_by_module_and_name(folder, tmp_path, monkeypa
     assert "NEW.csv --network cli_own:build -o" in answer.stderr
     table, _ = predictions(tmp_path / "r", houses(3), "--network", "cli_own:build")
     assert np.isfinite(table["mean"]).all()
+
+
+def test_without_a_method_a_table_gets_a_recipe_and_its_coverage_is_told(tmp_path):
+    houses(120).to_csv(tmp_path / "h.csv", index=False)
+    answer = invoke("fit", tmp_path / "h.csv", "--target", TARGET, "--network", "mlp:4", "-o", tmp_path / "r", "--json")
+    assert answer.exit_code == 0, answer.output
+    assert "10 networks in folds" in answer.stderr
+    summary = json.loads(answer.stdout)
+    assert summary["method"] == "folds" and 0.8 <= summary["coverage"]["0.9"]["after"] <= 1
+    new = houses(200, seed=1)
+    table, said = predictions(tmp_path / "r", new)
+    assert "of 120 rows that were not fitted to, 90% intervals hold" in said
+    assert ((table["lower"] <= new[TARGET]) & (new[TARGET] <= table["upper"])).mean() > 0.8
+    assert invoke("fit", tmp_path / "h.csv", "--target", TARGET, "--set", "size=3").exit_code == 1
+
+
+def test_calibrate_holds_within_groups_and_predict_takes_them_from_the_table(folder):
+    place = folder.parent / "calibrated"
+    houses(400, seed=5).to_csv(folder.parent / "held.csv", index=False)
+    answer = invoke("calibrate", folder, folder.parent / "held.csv", "--groups", "colour", "-o", place)
+    assert answer.exit_code == 0 and "of 400 rows that were not fitted to" in answer.stdout, answer.output
+    new = houses(600, seed=6)
+    table, _ = predictions(place, new)
+    inside = (table["lower"] <= new[TARGET]) & (new[TARGET] <= table["upper"])
+    assert all(abs(share - 0.9) < 0.08 for share in inside.groupby(new["colour"]).mean())
+    answer = invoke("calibrate", folder, folder.parent / "held.csv", "--groups", "city", "-o", place)
+    assert answer.exit_code == 1 and "lacks the columns ['city']" in answer.stderr

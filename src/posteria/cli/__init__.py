@@ -1,6 +1,6 @@
 """The command line. Only what `--help` needs is imported at the top: JAX comes with the command that uses it."""
 
-from posteria.cli import about, comparisons, exports, fits, lists, predictions, reports
+from posteria.cli import about, calibrations, comparisons, exports, fits, lists, predictions, reports
 from posteria.cli.app import app, main
 
-__all__ = ["about", "app", "comparisons", "exports", "fits", "lists", "main", "predictions", "reports"]
+__all__ = ["about", "app", "calibrations", "comparisons", "exports", "fits", "lists", "main", "predictions", "reports"]

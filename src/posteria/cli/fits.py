@@ -2,19 +2,24 @@
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from posteria.cli.app import Json, Quiet, app
 from posteria.cli.printing import print_json, say
 from posteria.cli.set_option import build_method
-from posteria.errors import StoreError
+from posteria.errors import SettingError, StoreError
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from posteria import tree
     from posteria.data.arrays import Data
     from posteria.data.preparation import Preparation
+    from posteria.data.source import Source
+    from posteria.models.model import Model
+    from posteria.models.priors import Prior
     from posteria.networks import Network
     from posteria.posteriors.base import Posterior
 
@@ -61,8 +66,23 @@ PriorStd = Annotated[
 def fit(
     data: Annotated[str, typer.Argument(help="A CSV (with --target), an .npz with x and y, or a data set's name.")],
     target: Target = None,
-    method: Annotated[str, typer.Option(help="See `posteria methods`.", autocompletion=method_names)] = "hmc",
-    network: NetworkText = "mlp:50,50",
+    method: Annotated[
+        str | None,
+        typer.Option(
+            help="See `posteria methods`.  [default: that of --quality]",
+            autocompletion=method_names,
+            show_default=False,
+        ),
+    ] = None,
+    quality: Annotated[str, typer.Option(help="fast (seconds) or balanced (a minute), of a table.")] = "fast",
+    network: Annotated[
+        str | None,
+        typer.Option(
+            help="mlp:50,50, lenet5, ..., or mypkg.nets:build of your own (a network, or a function of `outputs`)."
+            "  [default: that of --quality, or mlp:50,50]",
+            show_default=False,
+        ),
+    ] = None,
     prior_std: PriorStd = None,
     temperature: Annotated[float, typer.Option(help="Below 1: a cold posterior.")] = 1.0,
     kind: Kind = None,
@@ -75,6 +95,9 @@ def fit(
         Path | None,
         typer.Option("--out", "-o", help="The folder to write.  [default: runs/DATA-METHOD]", show_default=False),
     ] = None,
+    calibrate: Annotated[
+        bool, typer.Option("--calibrate", help="Fit in folds: intervals then hold what rows left out show.")
+    ] = False,
     if_exists: Annotated[str, typer.Option(help="error, resume or replace.")] = "error",
     minutes: Annotated[float | None, typer.Option(help="End early, honestly.", show_default=False)] = None,
     as_json: Json = False,
@@ -85,16 +108,19 @@ def fit(
     from posteria.data.source import read_source
     from posteria.engine.layout import use_cores
     from posteria.models.priors import Normal
-    from posteria.models.tabular import model_for
 
     source = read_source(data, target, kind, ignore or ())
-    chosen = build_method(method, settings or [])
+    if method is None and settings:
+        raise SettingError(
+            f"--set {settings[0]} without a method", "--method beside it", "`posteria methods` lists them"
+        )
+    named = None if method is None else build_method(method, settings or [])
     use_cores()
-    preparation, (x, y) = source.prepare()
     prior = None if prior_std is None else Normal(prior_std)
-    model = model_for(preparation.kind, preparation.num_outputs, len(y), network, prior=prior, temperature=temperature)
-    folder = out or Path("runs") / f"{source.name}-{method.replace(':', '-')}"
-    say(f"{_rows(x)}, {preparation.kind}; {method}, {network}; writing {folder}", quiet)
+    preparation, (x, y), model, chosen, cost = _choose(source, named, quality, network, prior, temperature)
+    name = method or quality
+    folder = out or Path("runs") / f"{source.name}-{name.replace(':', '-')}"
+    say(f"{_rows(x)}, {preparation.kind}; {name}{cost}{f', {network}' if network else ''}; writing {folder}", quiet)
     for name, reason in preparation.encoder.dropped if preparation.encoder else ():
         say(f"column {name!r} is left out: {reason}", quiet)
     attached = {
@@ -112,10 +138,38 @@ def fit(
             max_seconds=None if minutes is None else 60 * minutes,
             progress=not quiet,
             attach=attached,
+            calibrate="folds" if calibrate else None,
         )
     except KeyboardInterrupt:
-        _interrupted(folder, _own_again(network, [method]))
+        _interrupted(folder, _own_again(network, [method] if method else []))
     _conclude(posterior, folder, x, as_json, quiet, _own_again(network))
+
+
+def _choose(
+    source: "Source", method: Any, quality: str, network: str | None, prior: "Prior | None", temperature: float
+) -> "tuple[Preparation, tuple[Data, np.ndarray], Model, Any, str]":
+    """How rows are prepared, those rows, the model, the method, and what it costs in words.
+
+    As the estimators choose: a recipe where no method is named. Images and texts have none, and get HMC.
+    """
+    from posteria import nn, recipes
+    from posteria.methods.chains.hmc import HMC
+    from posteria.models.model import Model
+    from posteria.models.tabular import model_for
+
+    preparation, (x, y) = source.prepare()
+    if method is not None or preparation.x is None:
+        num_outputs, text = preparation.num_outputs, network or "mlp:50,50"
+        model = model_for(preparation.kind, num_outputs, len(y), text, prior=prior, temperature=temperature)
+        return preparation, (x, y), model, HMC() if method is None else method, "" if method else ": HMC"
+    recipe = recipes.recipe_for(quality, preparation.kind, y, preparation.num_outputs)
+    if recipe.has_bins:
+        preparation = source.with_bins(preparation)
+        x, y = source.part(preparation)
+    outputs = preparation.num_outputs * getattr(recipe.likelihood, "outputs_per_target", 1)
+    chosen = recipe.network if network is None else nn.parse(network, outputs)
+    model = Model(chosen, recipe.likelihood, recipe.prior if prior is None else prior, temperature)
+    return preparation, (x, y), model, recipe.method, f" ({recipe.cost})"
 
 
 @app.command()
@@ -188,11 +242,14 @@ def own_parts(
     """
     from posteria import nn
     from posteria.methods import registry
+    from posteria.models import likelihoods
 
     for method in methods or ():
         registry.get(method)
     if network is not None:
-        return nn.parse(network, preparation.num_outputs)
+        known = manifest["model"]["likelihood"]
+        each = getattr(likelihoods.from_json(known), "outputs_per_target", 1) if known else 1
+        return nn.parse(network, preparation.num_outputs * each)
     if manifest["model"]["network"] is None:
         named = manifest.get("attached", {}).get("source", {}).get("network", "mypkg.nets:build")
         raise StoreError(
@@ -229,6 +286,7 @@ def _conclude(posterior: "Posterior", folder: Path, x: "Data", as_json: bool, qu
         "is_whole": facts["is_whole"],
         "notes": facts["notes"],
         "verdict": "",
+        "coverage": {f"{level:g}": shares for level, shares in getattr(posterior, "coverage", {}).items()},
     }
     if scales := facts.get("prior_scales"):
         summary["prior_scales"] = scales
@@ -245,7 +303,23 @@ def _conclude(posterior: "Posterior", folder: Path, x: "Data", as_json: bool, qu
         typer.echo(f"scales learnt: {posterior.model.learnt}")
     if summary["verdict"]:
         typer.echo(summary["verdict"])
+    if covered := in_words(posterior):
+        typer.echo(covered)
     say(f"next: posteria predict {shlex.quote(str(folder))} NEW.csv{own_again} -o predictions.csv", quiet)
+
+
+def in_words(posterior: "Posterior", level: float = 0.9) -> str:
+    """What the rows that it was calibrated on show of its coverage; empty where it was not, or they are too few."""
+    from posteria.posteriors.base import Calibrated
+
+    if not isinstance(posterior, Calibrated) or level not in posterior.coverage:
+        return ""
+    shares = posterior.coverage[level]
+    what = "sets of classes" if hasattr(posterior.model.likelihood, "probs") else "intervals"
+    return (
+        f"of {len(posterior.scores):,} rows that were not fitted to, {level:.0%} {what} hold {shares['after']:.0%} "
+        f"({shares['before']:.0%} before calibration)"
+    )
 
 
 def _rows(x: "Data") -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from posteria.cli.app import Quiet, app
-from posteria.cli.fits import OwnMethods, OwnNetwork, load_posterior
+from posteria.cli.fits import OwnMethods, OwnNetwork, in_words, load_posterior
 from posteria.cli.printing import say
 from posteria.errors import DataError
 
@@ -52,11 +52,23 @@ def predict(
     outside = preparation.num_outside(encoded.x) + encoded.num_unseen
     if outside.any():
         say(f"{(outside > 0).sum():,} of {len(outside):,} rows lie outside the range of the training rows", quiet)
-    predictive = in_units(posterior.predict(preparation.standardised(encoded.x), draws), preparation.y)
+    if covered := in_words(posterior, interval):
+        say(covered, quiet)
+    grouped = _groups(posterior.attached.get("groups"), frame)
+    predictive = in_units(posterior.predict(preparation.standardised(encoded.x), draws, **grouped), preparation.y)
     columns = _columns(predictive, preparation, interval) | {"features_outside": outside}
     _write(frame.assign(**{_free(name, frame): values for name, values in columns.items()}), out, as_json)
     if out is not None:
         say(f"wrote {out}: {len(frame):,} rows", quiet)
+
+
+def _groups(column: str | None, frame: "pd.DataFrame") -> dict[str, Any]:
+    """The groups that a calibration was by, where it was."""
+    if column is None:
+        return {}
+    if column not in frame.columns:
+        raise DataError(f"the rows lack {column!r}", "the column that it was calibrated by", "add it")
+    return {"groups": frame[column].astype(str).to_numpy()}
 
 
 def _read(data: str, preparation: "Preparation") -> "tuple[pd.DataFrame, pd.DataFrame | np.ndarray]":

@@ -56,6 +56,10 @@ class Source:
         frame = self.frame.iloc[rows]
         return preparation.inputs(frame), preparation.targets(frame[self.target])
 
+    def with_bins(self, preparation: Preparation) -> Preparation:
+        """The same with piecewise-linear features, by all rows."""
+        return preparation.with_bins(preparation.encode(self.x if self.frame is None else self.frame).x)
+
     def own_targets(self, rows: Rows) -> np.ndarray:
         """Numbers in their own units."""
         values = self.y[rows] if self.frame is None else self.frame[self.target].iloc[rows]

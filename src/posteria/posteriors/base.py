@@ -129,6 +129,7 @@ class Calibrated(Posterior):
     """What `calibrate` returns."""
 
     inner: Posterior
+    scores: np.ndarray  # of the rows that it was calibrated on
     temperature: float  # of the probabilities of classes
     coverage: dict[float, dict[str, float]]  # {level: {"before": share, "after": share}}, on rows not calibrated on
 
