@@ -44,6 +44,14 @@ def test_adjusted_mclmc_samples_any_density():
     assert moments_p_value(draws.flat, mean, covariance) > LEAST_P_VALUE
 
 
+def test_a_density_that_is_narrow_and_far_from_zero_has_its_spread():
+    """Of E[z^2] - E[z]^2, in 32 bits, nothing would be left."""
+    centre, std = 100.0, 0.01
+    method = po.MCLMC(num_chains=2, num_draws=200, num_warmup=1500, thinning=5)
+    draws = po.sample(lambda z: -0.5 * jnp.sum(((z - centre) / std) ** 2), jnp.full(10, centre), method, progress=False)
+    np.testing.assert_allclose(draws.flat.std(), std, rtol=0.15)  # 4,000 numbers, a tenth of them independent: 4 errors
+
+
 @pytest.mark.parametrize("method", [po.MCLMC(), po.AdjustedMCLMC()])
 def test_one_parameter_is_refused(method):
     with pytest.raises(SettingError, match="direction"):

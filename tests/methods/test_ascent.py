@@ -1,4 +1,4 @@
-"""What chains start from and what is left out of them: the short climb, and chains that froze."""
+"""What chains start from and what is left out of them: the short climb, and chains that are stuck."""
 
 import jax
 import numpy as np
@@ -53,7 +53,7 @@ def test_chains_far_below_the_best_are_left_out_and_it_is_said():
     kept = without_frozen(draws_of([-10.0, -10.0 - 5.1, -1e9, -10.0 - 4.9]), 50, run)  # 0.1 * 50 rows
     np.testing.assert_allclose(kept.info["log_density"].mean(axis=1), [-10.0, -14.9], rtol=1e-6)
     assert kept.flat.shape == (2, 3, 8)
-    assert "2 of 4 chains froze" in run.notes[0]
+    assert "2 of 4 chains are stuck" in run.notes[0]
 
 
 def test_chains_that_differ_no_more_than_chains_do_are_all_kept():

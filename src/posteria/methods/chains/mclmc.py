@@ -31,7 +31,6 @@ from posteria.settings import Count, Positive, ProperShare, Several, Start, Warm
 GRADIENTS_A_STEP = 2  # of McLachlan's integrator
 LEAST_TUNING = 30
 VIRIAL_STREAM = 9  # folded into the key of the draws
-FIRST_STEP = 0.02  # of sqrt(size); BlackJAX's own first guess, 0.25, throws chains out of narrow posteriors for good
 FROZEN_BY_ROW, FROZEN_BY_PARAMETER = 0.1, 0.25  # nats
 
 
@@ -42,7 +41,7 @@ class MCLMC:
     `num_warmup` are steps of tuning, in thirds: step size; variances; the length over which direction is forgotten.
     `energy_variance` is the squared energy error a step and dimension that tuning aims at: smaller is less biased.
     `step_size` (in units of the prior) is then not tuned, and the length is sqrt(number of weights). With `drop_frozen`
-    chains that stayed where the density is far below the best chain's are left out, and a note says so.
+    chains that are stuck where the density is far below the best chain's are left out, and a note says so.
     """
 
     num_chains: Several = 4
@@ -194,8 +193,8 @@ def without_frozen(draws: Draws, num_data: int, run: Run) -> Draws:
     if is_kept.all():
         return draws
     run.note(
-        f"{(~is_kept).sum()} of {len(means)} chains froze, at a mean log density {means.max() - means.min():,.0f} nats "
-        "below the best chain's at worst: they are left out"
+        f"{(~is_kept).sum()} of {len(means)} chains are stuck, at a mean log density {means.max() - means.min():,.0f} "
+        "nats below the best chain's at worst: they are left out"
     )
     return Draws(draws.structs, draws.flat[is_kept], {name: value[is_kept] for name, value in draws.info.items()})
 
@@ -252,23 +251,24 @@ def unadjusted(num_warmup: int, step_size: float | None, energy_variance: float)
             keys = jax.random.split(key, num_warmup)
             inner, _ = jax.lax.scan(lambda inner, k: (move(k, inner, tuning, log_density)[0], None), inner, keys)
             return inner, tuning, jnp.asarray(num_warmup)
-        found: Tuned = mclmc_find_L_and_step_size(
+        # with the start as origin: BlackJAX takes variances as E[z^2] - E[z]^2, of which 32 bits leave nothing, or less
+        # than nothing, where a posterior is narrow and not at 0; and a chain with such a mass never moves again
+        origin = inner.position
+        inner, found, num_steps = mclmc_find_L_and_step_size(
             kernel,
             num_warmup,
-            inner,
+            inner._replace(position=jnp.zeros_like(origin)),
             key,
-            log_density,
+            lambda move: log_density(origin + move),
             frac_tune1=1 / 3,
             frac_tune2=1 / 3,
             frac_tune3=1 / 3,
             desired_energy_var=energy_variance,
             params=MCLMCAdaptationState(*tuning),
         )
-        return found
+        return inner._replace(position=origin + inner.position), found, num_steps
 
-    return Motion(
-        lambda key, z, log_density: mclmc.init(z, log_density, key), _first(step_size, FIRST_STEP), tune, move
-    )
+    return Motion(lambda key, z, log_density: mclmc.init(z, log_density, key), _first(step_size, 0.25), tune, move)
 
 
 @kept
@@ -333,7 +333,7 @@ def _counted(moved: tuple[tree.Tree, Info]) -> tuple[tree.Tree, jax.Array]:
 
 
 def _first(step_size: float | None, share: float) -> Callable[[jax.Array], Tuning]:
-    """A share of sqrt(size), or the step size asked for."""
+    """BlackJAX's own first guess, or the step size asked for."""
 
     def first(position: jax.Array) -> Tuning:
         length = jnp.asarray(math.sqrt(position.size), position.dtype)
