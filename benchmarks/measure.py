@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -41,6 +41,14 @@ def at_most(value: float, limit: float) -> str:
 
 def at_least(value: float, limit: float) -> str:
     return "met" if value >= limit else "MISSED"
+
+
+def with_convergence(verdict: str, shares: Iterable[float]) -> str:
+    """A verdict that rests on chains, with the least share of functions that have converged where it is too little."""
+    from posteria.posteriors.diagnosis import SHARE_WANTED
+
+    least = min(shares)
+    return verdict if least >= SHARE_WANTED else f"{verdict}, NOT CONVERGED ({least:.0%})"
 
 
 def use_shared_data() -> None:

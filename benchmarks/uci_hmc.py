@@ -11,7 +11,7 @@ import argparse
 import math
 
 import numpy as np
-from measure import print_table
+from measure import print_table, with_convergence
 from tables import load_split, log_likelihood, rmse
 
 import posteria as po
@@ -43,7 +43,8 @@ def main() -> None:
         for prior in arguments.priors:
             scores = [score(name, number, prior, method, arguments.max_seconds) for number in range(arguments.splits)]
             rows += [[f"{name}, {prior}, split {number + 1}", *each, ""] for number, each in enumerate(scores)]
-            rows.append(summary(name, prior, np.array([each[:2] for each in scores])))
+            shares = [float(each[4].rstrip("%")) / 100 for each in scores]
+            rows.append(summary(name, prior, np.array([each[:2] for each in scores]), shares))
         (error, error_sd), (density, density_sd) = PUBLISHED[name]
         rows.append([f"{name}, published", f"{error} ± {error_sd or '?'}", f"{density} ± {density_sd}", *[""] * 5])
     columns = ["", "RMSE", "log-lik.", "s", "draws", "R-hat < 1.05", "accepted", "verdict"]
@@ -66,12 +67,13 @@ def score(name: str, number: int, prior: str, method: po.HMC, max_seconds: float
     ]
 
 
-def summary(name: str, prior: str, scores: np.ndarray) -> list:
+def summary(name: str, prior: str, scores: np.ndarray, shares: list[float]) -> list:
     """Means over splits; met where both are within a published standard deviation of the published mean, or better."""
     error, density = scores.mean(0)
     (wanted_error, error_sd), (wanted_density, density_sd) = PUBLISHED[name]
     is_met = error <= wanted_error + (error_sd or 0.0) and density >= wanted_density - density_sd
-    return [f"{name}, {prior}, mean", error, density, "", "", "", "", "met" if is_met else "MISSED"]
+    verdict = with_convergence("met" if is_met else "MISSED", shares)
+    return [f"{name}, {prior}, mean", error, density, "", "", "", "", verdict]
 
 
 if __name__ == "__main__":
