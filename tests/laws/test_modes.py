@@ -200,3 +200,25 @@ def test_so_it_does_on_a_trained_network():
     model = dataclasses.replace(known.model, network=po.network(trained))
     climbed = po.fit(model, known.data, po.Laplace(map=po.MAP(num_epochs=300)), progress=False)
     assert distance(known, weights(climbed)) < 0.01
+
+
+# ---- variational optima
+
+
+@pytest.mark.parametrize("num_data, num_features", [(25, 2), (30, 3), (200, 3)])
+@pytest.mark.parametrize("family", ["diagonal", "full"])
+def test_with_its_defaults_mean_fields_variances_are_the_optimums(family, num_data, num_features):
+    known = linear_regression(num_data=num_data, num_features=num_features)
+    best = np.diag(known.covariance) if family == "full" else 1 / np.diag(np.linalg.inv(known.covariance))
+    posterior = po.fit(known.model, known.data, po.MeanField(family=family), progress=False)
+    np.testing.assert_allclose(posterior.spread.variances, best, rtol=0.03)
+    assert abs(posterior.facts["drift"]) < ENOUGH and not posterior.facts["notes"]
+
+
+@pytest.mark.parametrize("method", [po.MeanField(200), po.MeanField(200, family="full")], ids=["diagonal", "full"])
+def test_a_variational_fit_that_is_not_done_says_so(method):
+    known = linear_regression()
+    posterior = po.fit(known.model, known.data, method, progress=False)
+    assert posterior.facts["drift"] > ENOUGH
+    (note,) = posterior.facts["notes"]
+    assert f"rose by {posterior.facts['drift']:.2g} nats" in note

@@ -63,15 +63,13 @@ def _treatment(leaf: Leaf, estimator: str, num_axes: int) -> str:
     return FLIPOUT if len(leaf.uses) == 1 else SHARED  # signs of two uses would have to agree
 
 
-def noisy(
-    apply: Apply, estimator: str, points: frozenset[str] = frozenset()
-) -> Callable[[tree.Params, tree.Params, Data, jax.Array], jax.Array]:
-    """`run(means, stds, x, key)`: the outputs, each datum with its own draw as far as `estimator` can.
+def noisy(apply: Apply, estimator: str, points: frozenset[str] = frozenset()) -> Callable[..., jax.Array]:
+    """`run(means, stds, x, key, turn=0)`: the outputs, each datum with its own draw as far as `estimator` can.
 
-    Leaves in `points` have no noise, whatever their std.
+    Leaves in `points` have no noise, whatever their std. `turn` is that of `fast_normal`.
     """
 
-    def run(means: tree.Params, stds: tree.Params, x: Data, key: jax.Array) -> jax.Array:
+    def run(means: tree.Params, stds: tree.Params, x: Data, key: jax.Array, turn: jax.Array | int = 0) -> jax.Array:
         num_data = tree.length(x)
         paths, treedef = tree.paths(means), jax.tree.structure(means)
         found = find(apply, means, x)
@@ -80,8 +78,8 @@ def noisy(
         mean, std = (dict(zip(paths, jax.tree.leaves(values))) for values in (means, stds))
         like = _noise_like(apply, means, x, how)  # shapes, for one datum and for all
         key_data, key_all, key_signs = jax.random.split(key, 3)
-        each = _split(fast_normal(key_data, (num_data, _total(like["each"]))), like["each"])
-        shared = _split(fast_normal(key_all, (_total(like["shared"]),)), like["shared"])
+        each = _split(fast_normal(key_data, (num_data, _total(like["each"])), turn), like["each"])
+        shared = _split(fast_normal(key_all, (_total(like["shared"]),), turn), like["shared"])
         signs = _split(jax.random.rademacher(key_signs, (num_data, _total(like["signs"])), jnp.int8), like["signs"])
 
         deviation = {path: std[path] * shared[path] for path in shared}

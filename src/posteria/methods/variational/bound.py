@@ -30,6 +30,10 @@ from posteria.trace.moments import moments
 
 FIT_SHARE = 0.95  # of max_seconds; the rest estimates the ELBO
 SCALES_STREAM = 2  # folded into a step's key
+NOISE_STREAM = 4  # folded into a chain's key
+TURNS = 16  # steps over which each noise is spread evenly over its distribution: about as many as Adam averages
+ENOUGH = 0.05  # nats; a larger drift is told to the user
+COSINE_MARK = 0.6  # of the steps, after which a tenth of a cosine's learning rates is left
 LEAST_ELBO_STEPS = 64  # draws from which a fit's ELBO is estimated; at least an epoch of batches
 
 # ---- the bound
@@ -50,12 +54,20 @@ class Bound:
         elif estimator not in ("weights", "path"):
             self._noisy = noisy(apply, estimator)
 
-    def __call__(self, phi: Phi, key: jax.Array, batch: Data, kl_weight: jax.Array | float = 1.0) -> jax.Array:
-        """`batch` stands for all N data (None: there are none). The KL divergence counts `kl_weight` times."""
+    def __call__(
+        self,
+        phi: Phi,
+        key: jax.Array,
+        batch: Data,
+        kl_weight: jax.Array | float = 1.0,
+        turn: jax.Array | int = 0,
+    ) -> jax.Array:
+        """`batch` stands for all N data (None: there are none). The KL divergence counts `kl_weight` times; `turn`
+        is that of the likelihood's noise (`fast_normal`), where each datum has its own."""
         if self.estimator == "path":
             return self._along_the_path(phi, key, batch, kl_weight)
         marginals = self.family.marginals(phi)  # once: each call would keep intermediate results of its own
-        log_likelihood = None if batch is None else self.log_likelihood(phi, key, batch, marginals)
+        log_likelihood = None if batch is None else self.log_likelihood(phi, key, batch, marginals, turn)
         # the same key: where the likelihood's draw is of the weights, it is this one
         log_prior = self.expected_log_prior(phi, key, marginals) + self.family.own_log_prior(phi)
         entropy = self.family.entropy(phi, marginals)
@@ -90,7 +102,14 @@ class Bound:
             draw = draw_each(mean, std, key)
         return total + log_prior_where_not_normal(self.target, self._cast(draw), normals)
 
-    def log_likelihood(self, phi: Phi, key: jax.Array, batch: Data, marginals: Marginals | None = None) -> jax.Array:
+    def log_likelihood(
+        self,
+        phi: Phi,
+        key: jax.Array,
+        batch: Data,
+        marginals: Marginals | None = None,
+        turn: jax.Array | int = 0,
+    ) -> jax.Array:
         """One term a datum: (batch,)."""
         if self.estimator == "weights":
             relative = self._cast(self.family.draw(phi, key))
@@ -98,12 +117,12 @@ class Bound:
         x, y = batch
         key_network, key_own = jax.random.split(key)
         mean, std = self._given_scales(marginals or self.family.marginals(phi), key)
-        noise = fast_normal(key_own, (tree.length(x), tree.size(mean["likelihood"])))
+        noise = fast_normal(key_own, (tree.length(x), tree.size(mean["likelihood"])), turn)
         own = jax.vmap(lambda e: _moved(mean["likelihood"], std["likelihood"], e))(noise)  # one draw a datum
         if self.estimator == "moments":
             variances = jax.tree.map(jnp.square, std["network"])
             return self._by_cubature(own, *self._moments(mean["network"], variances, x), y)
-        outputs = self._noisy(mean["network"], std["network"], x, key_network)
+        outputs = self._noisy(mean["network"], std["network"], x, key_network, turn)
         return self._log_prob(own, outputs[:, None] if outputs.ndim == 1 else outputs, y)
 
     def _given_scales(self, marginals: Marginals, key: jax.Array) -> Marginals:
@@ -199,6 +218,7 @@ class State(NamedTuple):
     rest: tree.Tree  # of the optimiser
     batch_key: jax.Array
     step_number: jax.Array
+    before: Phi = None  # as it was where the last part of the path began
 
 
 class Info(NamedTuple):
@@ -210,14 +230,44 @@ def steps_per_epoch(target: Target, batch_size: int) -> int:
     return math.ceil(target.num_data / batch_size) if batch_size else 1
 
 
-def estimate_elbo(kernel: Kernel, key: jax.Array, phi: Phi, data: Data, run: Run, num_steps: int) -> dict[str, float]:
-    """The ELBO of a finished fit, with its Monte Carlo error; of the tempered density where T is not 1."""
-    starts = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], phi)
-    trace = run.stage("elbo").loop(kernel, key, starts, data, num_steps=max(num_steps, LEAST_ELBO_STEPS))
-    values = np.asarray(trace.info.log_density[0], np.float64)
-    if len(values) < 2:  # time ran out
+def remembered(state: State, num_steps: int, has_cosine: bool) -> Phi:
+    """What `before` is in the state that follows: a tenth of the path is left there, by the learning rates."""
+    mark = int((COSINE_MARK if has_cosine else 0.9) * num_steps)
+    return jax.tree.map(lambda now, old: jnp.where(state.step_number == mark, now, old), state.phi, state.before)
+
+
+def estimate_elbo(
+    kernel: Kernel, key: jax.Array, phi: Phi, before: Phi, data: Data, run: Run, num_steps: int
+) -> dict[str, float]:
+    """The ELBO of a finished fit, and its drift since `before`, with their Monte Carlo errors; of the tempered density
+    where T is not 1."""
+
+    def values(name: str, phi: Phi) -> np.ndarray:
+        starts = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], phi)
+        trace = run.stage(name).loop(kernel, key, starts, data, num_steps=max(num_steps, LEAST_ELBO_STEPS))
+        return np.asarray(trace.info.log_density[0], np.float64)
+
+    last = values("elbo", phi)
+    if len(last) < 2:  # time ran out
         return {}
-    return {"elbo": float(values.mean()), "elbo_error": float(values.std(ddof=1) / math.sqrt(len(values)))}
+    facts = {"elbo": float(last.mean()), "elbo_error": _error(last)}
+    if not run.is_whole:
+        return facts
+    first = values("elbo before", before)
+    if len(first) == len(last):
+        gains = last - first  # by the same draws
+        facts |= {"drift": float(gains.mean()), "drift_error": _error(gains)}
+        if abs(facts["drift"]) > max(ENOUGH, 2 * facts["drift_error"]):
+            verb = "rose" if facts["drift"] > 0 else "fell"
+            run.note(
+                f"the bound is not at its optimum: over the last tenth of the path it still {verb} by "
+                f"{abs(facts['drift']):.2g} nats; more epochs come closer"
+            )
+    return facts
+
+
+def _error(values: np.ndarray) -> float:
+    return float(values.std(ddof=1) / math.sqrt(len(values)))
 
 
 @kept

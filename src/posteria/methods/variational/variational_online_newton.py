@@ -88,12 +88,17 @@ class VariationalOnlineNewton:
             num_steps=num_steps,
             final_when_late=True,
         )
-        mean, precision = (jnp.asarray(leaf[0]) for leaf in _moments(bare, trace.state.phi))
-        std = 1 / jnp.sqrt(precision)
         family = families.family(bare, "diagonal")
-        phi = family.init(key, family.unravel(mean), family.unravel(std))
+
+        def gaussian(phi: dict[str, jax.Array]) -> tuple[jax.Array, jax.Array, families.Phi]:
+            mean, precision = (jnp.asarray(leaf[0]) for leaf in _moments(bare, phi))
+            std = 1 / jnp.sqrt(precision)
+            return mean, std, family.init(key, family.unravel(mean), family.unravel(std))
+
+        mean, std, phi = gaussian(trace.state.phi)
+        before = gaussian(trace.state.before)[-1]
         elbo_kernel = variational.elbo_kernel(bare, family, batch_size)
-        facts = variational.estimate_elbo(elbo_kernel, key_elbo, phi, target.data, run, steps_per_epoch)
+        facts = variational.estimate_elbo(elbo_kernel, key_elbo, phi, before, target.data, run, steps_per_epoch)
         return gaussian_posterior(target, mean, Diagonal(std), facts)
 
 
@@ -128,7 +133,7 @@ def _newton(
     def init(key: jax.Array, mean: jax.Array, data: Data) -> State:
         scale = initial_hessian * max(target.num_data, 1) / target.temperature
         phi = {"mean": mean, "hessian": jnp.full_like(mean, scale), "momentum": jnp.zeros_like(mean)}
-        return State(phi, None, jax.random.key_data(key), jnp.asarray(0))
+        return State(phi, None, jax.random.key_data(key), jnp.asarray(0), phi)
 
     def estimates(key: jax.Array, mean: jax.Array, std: jax.Array, batch: Data) -> tuple[jax.Array, ...]:
         """Of the negative log joint: its gradient, its diagonal Hessian by Stein's identity, and its value."""
@@ -154,7 +159,8 @@ def _newton(
         rate = learning_rate * 0.5 * (1 + jnp.cos(jnp.pi * state.step_number / num_steps))
         mean = mean - rate * move / (hessian + prior_precision)
         phi = {"mean": mean, "hessian": hessian, "momentum": average}
-        return State(phi, None, state.batch_key, number), Info(value, jnp.asarray(num_samples))
+        before = variational.remembered(state, num_steps, has_cosine=True)
+        return State(phi, None, state.batch_key, number, before), Info(value, jnp.asarray(num_samples))
 
     return Kernel(init, step)
 
