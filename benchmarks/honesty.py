@@ -18,7 +18,6 @@ other code needs another file. Peers are run where `--python` names the Python o
 """
 
 import argparse
-import inspect
 import json
 import subprocess
 import tempfile
@@ -36,8 +35,8 @@ from measure import ROOT
 
 import posteria as po
 from posteria import metrics
+from posteria.recipes import QUALITIES
 
-PRESETS = ("fast", "balanced", "best")
 PEERS = ("catboost", "ngboost", "boosting", "bde")
 LEVELS = (np.arange(100) + 0.5) / 100
 ENDS = (0.05, 0.95)
@@ -49,7 +48,7 @@ def main() -> None:
     parser.add_argument("--tables", nargs="+", choices=NAMES, help="these alone, of either half")
     parser.add_argument("--sizes", nargs="+", type=int, choices=SIZES, default=list(SIZES))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    parser.add_argument("--presets", nargs="*", choices=("default", *PRESETS), default=known_presets())
+    parser.add_argument("--presets", nargs="*", choices=("default", *QUALITIES), default=list(QUALITIES))
     parser.add_argument("--peers", nargs="*", choices=PEERS, default=list(PEERS))
     parser.add_argument("--python", metavar="PYTHON", help="of the peers' environment; without it they are not run")
     parser.add_argument("--records", type=Path, default=ROOT / "honesty.jsonl")
@@ -65,10 +64,6 @@ def main() -> None:
         if record["table"] in names and record["size"] in arguments.sizes and record["seed"] in arguments.seeds
     ]
     tell(records, arguments.presets, arguments.peers)
-
-
-def known_presets() -> list[str]:
-    return list(PRESETS) if "quality" in inspect.signature(po.Regressor).parameters else ["default"]
 
 
 def run(names: list[str], arguments: argparse.Namespace) -> None:

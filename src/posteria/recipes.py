@@ -27,7 +27,7 @@ MANY_ROWS = 4000  # from which on batches are larger
 HIDDEN = (16, 16)
 NUM_CHAINS, NUM_DRAWS = 4, 60
 NUM_WARMUP, THINNING = 3000, 30  # steps, up to so many rows:
-FULL_ROWS = 2500
+FULL_ROWS = 5000
 LEAST_WARMUP = 150
 MOST_REPEATED = 0.5  # of the rows, that have a value of their own, where targets are taken to come in steps
 
