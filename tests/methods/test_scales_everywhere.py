@@ -13,6 +13,7 @@ import posteria as po
 from posteria import tree
 from posteria.engine import loop
 from posteria.errors import SettingError
+from posteria.methods.points.cross_check import cross_checked
 from posteria.models.priors import FromPosterior
 from posteria.posteriors.scale_summary import in_words
 
@@ -156,6 +157,45 @@ def test_a_trained_network_has_its_scales_set_at_its_weights():
     posterior = po.fit(MODEL, (X, Y), po.Laplace(), start=start, progress=False)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), posterior.mean_params, start)
     assert any(abs(own["mean"] - 1) > 0.01 for own in posterior.facts["prior_scales"].values())
+
+
+# ---- where weights outnumber rows
+
+WIDE = po.Model(po.nn.mlp((16,)), prior=po.priors.FanIn(scale=po.infer, bias_std=po.infer))
+
+
+def shifted(params, log_factor):
+    """Variances of noise and prior, times the exponential."""
+    prior = jax.tree.map(lambda log: log + 0.5 * log_factor, params["prior"])
+    return params | {
+        "likelihood": {"log_precision": params["likelihood"]["log_precision"] - log_factor},
+        "prior": prior,
+    }
+
+
+def test_held_out_rows_set_the_variances_however_large_they_were():
+    target, run = po.Target(WIDE, (X, Y)), loop.Run(None, False)
+    first = target.init(jax.random.key(0))
+    first["likelihood"] = {"log_precision": jnp.asarray(3.0)}
+    found = [
+        cross_checked(po.MAP(num_epochs=200), jax.random.key(1), target, shifted(first, log_factor), run)
+        for log_factor in (0.0, 3.0)
+    ]
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=0.05), *found)
+    moved = float(first["likelihood"]["log_precision"] - found[0]["likelihood"]["log_precision"])
+    assert abs(moved) > 0.1 and any("held-out" in note for note in run.notes)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), found[0], shifted(first, moved))
+
+
+def test_with_more_rows_than_weights_the_evidence_is_left_as_it_is():
+    target, run = po.Target(MODEL, (X, Y)), loop.Run(None, False)
+    params = target.init(jax.random.key(0))
+    assert cross_checked(po.MAP(), jax.random.key(1), target, params, run) is params and not run.notes
+
+
+def test_laplace_says_that_it_was_checked():
+    posterior = po.fit(WIDE, (X, Y), po.Laplace(map=QUICK_MAP), progress=False)
+    assert any("held-out" in note for note in posterior.facts["notes"])
 
 
 # ---- more rows

@@ -27,6 +27,7 @@ from posteria.curvature.precision import Precision
 from posteria.data.arrays import Data
 from posteria.engine.loop import Run
 from posteria.errors import SettingError
+from posteria.methods.points.cross_check import cross_checked
 from posteria.methods.points.learnt_scales import at_given_weights, log_integral
 from posteria.methods.points.map import MAP
 from posteria.methods.points.polish import measured
@@ -55,7 +56,8 @@ class Laplace:
     patterns of paths.
 
     The mode is found by `map` ("auto": full batches on small data, mini-batches on large; noise by the evidence where
-    there are more rows than weights).
+    there are more rows than weights). Scales that the prior infers are set there by the evidence, and checked on
+    held-out rows where weights outnumber rows.
     Weights that are given, as `start` or in a trained network, are taken as the mode as they are, unless a `map` is
     stated, which climbs on from them; only the likelihood's own parameters are then fitted. These are Gaussian too,
     independent of the weights. `facts["decrement"]` says how far from a mode the weights are, in nats.
@@ -93,6 +95,7 @@ class Laplace:
             polishes = climb.polish is not False and not climb.validation
             (modes,) = climb.find(key_mode, target, start, run, 1, polishes)
             target, params, held = modes.target, tree.index(modes.params, 0), modes.held
+            params = cross_checked(climb, key_mode, target, params, run)
             remedy = climb.remedy(is_full=polishes)
         precision = _measured(target, params, settings, key_measure)
         for _ in range(0 if is_given else NEWTON_STEPS):

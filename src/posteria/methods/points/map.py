@@ -141,7 +141,7 @@ class MAP:
         key_split, key_loop = jax.random.split(key)
         held_out = None
         if self.validation and target.data is not None:
-            target, held_out = _hold_out(key_split, target, self.validation)
+            target, held_out = hold_out(key_split, target, self.validation)
         batch_size = min(self.batch_size or target.num_data, target.num_data)
         check_starts(target, starts, num_rows=batch_size)
         steps_per_epoch = math.ceil(target.num_data / batch_size) if batch_size else 1
@@ -265,7 +265,8 @@ def ascent(
     return Kernel(init, step)
 
 
-def _hold_out(key: jax.Array, target: Target, share: float) -> tuple[Target, Data]:
+def hold_out(key: jax.Array, target: Target, share: float) -> tuple[Target, Data]:
+    """The target of the other rows, and a share of them."""
     num_held = max(1, round(share * target.num_data))
     order = np.asarray(jax.random.permutation(key, target.num_data))
     train, held_out = (rows(target.data, part) for part in (order[num_held:], order[:num_held]))
