@@ -14,7 +14,7 @@ ROOT = Path(posteria.__file__).parent
 
 # From the ground floor up; rooms on one line may know each other.
 FLOORS = [
-    {"compiled", "disk", "errors", "machine", "own", "settings", "tree", "random"},
+    {"compiled", "compiled_files", "disk", "errors", "machine", "own", "settings", "tree", "random"},
     {"diagnostics", "metrics"},
     {"data"},
     {"modules", "networks", "nn"},
@@ -50,6 +50,7 @@ MAY_TOUCH_THE_WORLD = {
     "comparison/run/fitting.py",
     "comparison/run/runner.py",
     "comparison/tell/results.py",
+    "compiled_files.py",
     "data/cache.py",
     "data/csv_file.py",
     "data/formats.py",

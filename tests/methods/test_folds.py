@@ -28,8 +28,7 @@ def fitted():
 def folds_of(method, num_rows):
     """As `Folds.fit` divides them for key 0."""
     key_split, *_ = jax.random.split(jax.random.key(0), 3)
-    order = np.asarray(jax.random.permutation(jax.random.split(key_split, 1)[0], num_rows))
-    return [np.sort(order[i :: method.num_folds]) for i in range(method.num_folds)]
+    return method.divided(key_split, num_rows)
 
 
 def test_no_member_sees_the_rows_that_it_left_out():

@@ -37,6 +37,14 @@ def batch_indices(key: jax.Array, step: int | jax.Array, num_data: int, batch_si
     return permute(epoch_key, jnp.where(offsets < left, start + offsets, offsets - left), num_data)
 
 
+def drawn_indices(key_data: jax.Array, step: jax.Array, num_data: int, batch_size: int) -> jax.Array:
+    """Row numbers (batch_size,) of a step's batch, drawn with replacement by a hash: the cheapest there is."""
+    words = key_data.astype(jnp.uint32).reshape(-1)
+    position = jnp.asarray(step, jnp.uint32) * jnp.uint32(batch_size) + jax.lax.iota(jnp.uint32, batch_size)
+    bits = hash_bits(hash_bits(position ^ words[0]) ^ words[-1])
+    return (bits % jnp.uint32(num_data)).astype(jnp.int32)
+
+
 def batch_of(data: Data | None, key_data: jax.Array, step: jax.Array, num_data: int, batch_size: int) -> Data | None:
     """The rows of a step: all of them where a batch holds all, None where there are no data."""
     if data is None or batch_size >= num_data:

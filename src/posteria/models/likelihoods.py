@@ -128,6 +128,9 @@ class Gaussian:
     def cdf(self, own: Params, outputs: jax.Array, y: jax.Array) -> jax.Array:
         return special.ndtr(_residual(y, outputs) / self.noise_std(own))
 
+    def quantile(self, own: Params, outputs: jax.Array, q: float) -> jax.Array:
+        return outputs + self.noise_std(own) * special.ndtri(jnp.asarray(q, outputs.dtype))
+
     def output_hessian(self, own: Params, outputs: jax.Array, y: jax.Array | None = None) -> jax.Array:
         return _diagonal(self.noise_std(own) ** -2 * jnp.ones_like(outputs))
 
@@ -179,6 +182,10 @@ class HeteroscedasticGaussian(_NothingToInfer):
     def cdf(self, own: Params, outputs: jax.Array, y: jax.Array) -> jax.Array:
         mean, std = self._mean_and_std(outputs)
         return special.ndtr(_residual(y, mean) / std)
+
+    def quantile(self, own: Params, outputs: jax.Array, q: float) -> jax.Array:
+        mean, std = self._mean_and_std(outputs)
+        return mean + std * special.ndtri(jnp.asarray(q, mean.dtype))
 
     def output_hessian(self, own: Params, outputs: jax.Array, y: jax.Array | None = None) -> jax.Array:
         _, std = self._mean_and_std(outputs)

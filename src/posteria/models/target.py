@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posteria import tree
+from posteria import compiled_files, tree
 from posteria.compiled import kept
 from posteria.data.arrays import Data, check_same_length, check_x, is_frame, num_rows, rows
 from posteria.errors import DataError, DensityError, NetworkError, SettingError
@@ -34,6 +34,7 @@ class Target:
     """
 
     def __init__(self, model: Model, data: Data = None) -> None:
+        compiled_files.keep()
         self.model = model
         self._spec: InputSpec | None = None
         self.num_outputs: int | None = None

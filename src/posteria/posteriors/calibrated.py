@@ -17,6 +17,7 @@ from posteria.models.target import Target
 from posteria.posteriors.base import Calibrated, Posterior
 from posteria.posteriors.calibrated_predictive import CalibratedClasses, CalibratedCounts, CalibratedNumbers, scaled
 from posteria.posteriors.conformal import ROUNDING, ScoreDistribution, threshold
+from posteria.posteriors.predictive import Predictive
 from posteria.tree import Arrays, Json
 
 LEVELS = (0.5, 0.8, 0.9, 0.95)  # at which coverage before and after is told
@@ -115,11 +116,7 @@ def calibrate(posterior: Posterior, x: Data, y: Any, groups: Any = None) -> Cali
         calibrated = of_classes(posterior, predictive.probs, y, names)
     else:
         scores = scores_about(predictive.half_widths, y, predictive.is_count)
-        before = {}
-        for level in LEVELS:
-            lower, upper = predictive.interval(level)
-            before[level] = metrics.coverage(lower, upper, y.reshape(lower.shape))
-        coverage = coverage_of_scores(scores, before)
+        coverage = coverage_of_scores(scores, covered(predictive, y))
         calibrated = CalibratedPosterior(posterior, scores, 1.0, coverage, names)
     if names is not None:
         sizes = {str(name): int((names == name).sum()) for name in np.unique(names)}
@@ -145,6 +142,18 @@ def scores_about(shape: Any, y: np.ndarray, is_count: bool) -> np.ndarray:
     if is_count:  # a fraction of the unit that a whole number stands for
         error = error + np.random.default_rng(JITTER_SEED).uniform(-0.5, 0.5, error.shape)
     return np.where(error > 0, error / above, error / below)
+
+
+def covered(predictive: Predictive, y: np.ndarray) -> dict[float, float]:
+    """The share of rows inside the prediction's own central intervals, by level."""
+    if not predictive.is_count:  # by the distribution function, which is cheaper than its inverse
+        away = 2 * np.abs(predictive.cdf(y) - 0.5)
+        return {level: float((away <= level).mean()) for level in LEVELS}
+    shares = {}
+    for level in LEVELS:
+        lower, upper = predictive.interval(level)
+        shares[level] = float(metrics.coverage(lower, upper, y.reshape(lower.shape)))
+    return shares
 
 
 def best_temperature(probs: np.ndarray, labels: np.ndarray) -> float:

@@ -318,8 +318,12 @@ def half_widths_of(
             mean, aleatoric, epistemic = moments_of(likelihood, own, outputs, None)
             std = jnp.sqrt(aleatoric + epistemic)
             return mean, std, std
-        quantiles = quantiles_of(likelihood, own, outputs, None, jnp.asarray(MIDDLE, jnp.float32))
-        low, centre, high = jnp.moveaxis(quantiles, 1, 0)
+        if hasattr(likelihood, "quantile") and len(outputs) == 1:  # one component: it needs no search
+            of_one = tree.index((own, outputs), 0)
+            low, centre, high = (likelihood.quantile(*of_one, q) for q in MIDDLE)
+        else:
+            quantiles = quantiles_of(likelihood, own, outputs, None, jnp.asarray(MIDDLE, jnp.float32))
+            low, centre, high = jnp.moveaxis(quantiles, 1, 0)
         least = LEAST_WIDTH * (high - low) + jnp.finfo(centre.dtype).tiny
         return centre, jnp.maximum(centre - low, least), jnp.maximum(high - centre, least)
 

@@ -65,12 +65,7 @@ class Folds:
         if target.num_data < 2 * self.num_folds:
             raise DataError(f"{target.num_data} rows for {self.num_folds} folds", "two rows a fold", "take fewer folds")
         key_split, key_fit, key_widths = jax.random.split(key, 3)
-        folds = [
-            np.sort(order[i :: self.num_folds])
-            for key_order in jax.random.split(key_split, self.num_repeats)
-            for order in [np.asarray(jax.random.permutation(key_order, target.num_data))]
-            for i in range(self.num_folds)
-        ]
+        folds = self.divided(key_split, target.num_data)
         climbs = isinstance(self.method, MAP)
         members = (self._climbed if climbs else self._one_by_one)(key_fit, target, folds, start, run)
         posterior = FoldsPosterior(target, members)
@@ -89,6 +84,12 @@ class Folds:
         optimism = 1.0 + OPTIMISM / np.sqrt(len(y))
         return CalibratedPosterior(posterior, scores * together * optimism, 1.0, coverage)
 
+    def divided(self, key: jax.Array, num_rows: int) -> list[np.ndarray]:
+        """The rows that each member leaves out."""
+        random = np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel())
+        orders = [random.permutation(num_rows) for _ in range(self.num_repeats)]
+        return [np.sort(order[i :: self.num_folds]) for order in orders for i in range(self.num_folds)]
+
     def _left_out(self, members: list[Any], folds: list[np.ndarray], x: Any, y: np.ndarray) -> "LeftOut":
         shape = [np.empty((self.num_repeats, len(y), _num_targets(y))) for _ in range(3)]
         covered = dict.fromkeys(calibrated.LEVELS, 0.0)
@@ -96,11 +97,9 @@ class Folds:
             predictive = member.predict(rows(x, fold))
             for part, values in zip(shape, predictive.half_widths):
                 part[i // self.num_folds, fold] = values
-            for level in covered:
-                lower, upper = predictive.interval(level)
-                own_y = y[fold].reshape(lower.shape)
-                share = len(fold) / len(y) / self.num_repeats
-                covered[level] += share * float(((lower <= own_y) & (own_y <= upper)).mean())
+            share = len(fold) / len(y) / self.num_repeats
+            for level, own in calibrated.covered(predictive, y[fold]).items():
+                covered[level] += share * own
         return LeftOut(shape, covered)
 
     def _calibrated_classes(self, posterior: Any, folds: list[np.ndarray], x: Any, y: np.ndarray) -> Posterior:

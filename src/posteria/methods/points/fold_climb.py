@@ -15,7 +15,7 @@ import numpy as np
 from posteria import tree
 from posteria.compiled import kept
 from posteria.data.arrays import Data, rows
-from posteria.data.batches import batch_indices, take
+from posteria.data.batches import drawn_indices, take
 from posteria.engine.loop import Kernel, Run
 from posteria.models.coordinates import coordinates
 from posteria.models.target import Target
@@ -147,13 +147,12 @@ def _ascent(
         del key  # batches follow the chain's own key and the step's number
         first = jnp.where(state.moment == 0, 0, jnp.asarray(ends)[state.moment - 1])
         last = jnp.asarray(ends)[state.moment]
-        batch_key = jax.random.wrap_key_data(state.batch_key)
 
         def ascend(number: jax.Array, carry: tuple[Any, ...]) -> tuple[Any, ...]:
             z, optimizer_state, _ = carry
             chosen = state.rows
             if batch_size < num_data:
-                chosen = take(state.rows, batch_indices(batch_key, number, num_data, batch_size))
+                chosen = take(state.rows, drawn_indices(state.batch_key, number, num_data, batch_size))
             value, gradient = jax.value_and_grad(negative_log_density)(z, take(data, chosen))
             updates, optimizer_state = climber.update(gradient, optimizer_state, z)
             return optax.apply_updates(z, updates), optimizer_state, value
