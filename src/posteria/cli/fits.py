@@ -163,7 +163,7 @@ def _choose(
         model = model_for(preparation.kind, num_outputs, len(y), text, prior=prior, temperature=temperature)
         return preparation, (x, y), model, HMC() if method is None else method, "" if method else ": HMC"
     recipe = recipes.recipe_for(quality, preparation.kind, y, preparation.num_outputs)
-    if recipe.has_bins:
+    if x.shape[1] <= recipe.most_binned:
         preparation = source.with_bins(preparation)
         x, y = source.part(preparation)
     outputs = preparation.num_outputs * getattr(recipe.likelihood, "outputs_per_target", 1)

@@ -127,10 +127,14 @@ def calibrate(posterior: Posterior, x: Data, y: Any, groups: Any = None) -> Cali
 
 
 def of_classes(
-    posterior: Posterior, probs: np.ndarray, y: np.ndarray, groups: np.ndarray | None = None
+    posterior: Posterior,
+    probs: np.ndarray,
+    y: np.ndarray,
+    groups: np.ndarray | None = None,
+    temperature: float | None = None,
 ) -> CalibratedPosterior:
-    """From the probabilities of rows that were not fitted to, and their labels."""
-    temperature = best_temperature(probs, y)
+    """From the probabilities of rows that were not fitted to, and their labels; the best temperature, or a given one."""
+    temperature = best_temperature(probs, y) if temperature is None else temperature
     scores = 1.0 - _of_labels(scaled(probs, temperature), y)
     return CalibratedPosterior(posterior, scores, temperature, _coverage_of_sets(probs, scores, y), groups)
 

@@ -5,6 +5,7 @@ worth. Out-of-fold scores give every verb of the prediction, as `calibrate` does
 cross-conformal prediction; Barber et al. 2021, CV+.
 """
 
+import math
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
@@ -103,13 +104,12 @@ class Folds:
         return LeftOut(shape, covered)
 
     def _calibrated_classes(self, posterior: Any, folds: list[np.ndarray], x: Any, y: np.ndarray) -> Posterior:
-        probs: Any = 0.0
-        for member, fold in zip(posterior.members, folds):
-            own = np.asarray(member.predict(rows(x, fold)).probs, np.float64)
-            whole = np.zeros((len(y), own.shape[1]))
-            whole[fold] = own / self.num_repeats
-            probs = probs + whole
-        return calibrated.of_classes(posterior, probs, y)
+        parts = [np.asarray(member.predict(rows(x, fold)).probs) for member, fold in zip(posterior.members, folds)]
+        probs = np.empty((self.num_repeats, len(y), parts[0].shape[1]))
+        for i, (part, fold) in enumerate(zip(parts, folds)):
+            probs[i // self.num_folds, fold] = part
+        temperature = _temperature_of_all(probs, y, len(folds))
+        return calibrated.of_classes(posterior, probs.mean(0), y, temperature=temperature)
 
     def _climbed(self, key: jax.Array, target: Target, folds: list[np.ndarray], start: Any, run: Run) -> list[Any]:
         batch_size = self.method.batch_size or target.num_data
@@ -167,6 +167,18 @@ def _gain_of_all(shape: list[np.ndarray], y: np.ndarray, num_members: int) -> np
     ratio = (common + variance / num_members) / np.maximum(common + variance / num_repeats, 1e-300)
     gain: np.ndarray = np.sqrt(np.clip(ratio, 0.25, 1.0))
     return gain
+
+
+def _temperature_of_all(probs: np.ndarray, y: np.ndarray, num_members: int) -> float:
+    """Of the average of all members' probabilities, which is less sure than one of few: by what one and the average of
+    repeats show, as `_gain_of_all` has it of errors."""
+    num_repeats = len(probs)
+    average = math.log(calibrated.best_temperature(probs.mean(0), y))
+    if num_repeats == 1:
+        return math.exp(average)
+    one = math.log(calibrated.best_temperature(probs.reshape(-1, probs.shape[-1]), np.tile(y, num_repeats)))
+    slope = (one - average) / (1 - 1 / num_repeats)  # in 1 / members
+    return math.exp(average + slope * (1 / num_members - 1 / num_repeats))
 
 
 def _num_targets(y: np.ndarray) -> int:
