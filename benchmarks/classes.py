@@ -66,7 +66,7 @@ def boosting(x, y, x_test):
 
 def run(name, seed, qualities):
     frame, labels = table(name)
-    classes, y = np.unique(labels, return_inverse=True)
+    y = np.unique(labels, return_inverse=True)[1]
     train, test = train_test_split(np.arange(len(y)), test_size=0.25, random_state=seed, stratify=y)
     frames = frame.iloc[train], frame.iloc[test]
     x, x_test = numbers(*frames)
@@ -109,7 +109,9 @@ def tell(records):
         worst = max(scores[name, quality][1] for name in tables)
         seconds = np.median([record["seconds"] for record in records if record["method"] == quality])
         print(f"{quality}: at least both on {num} of {len(tables)}: {'met' if num >= 5 else 'MISSED'}")
-        print(f"{quality}: largest ECE {worst:.3f}: {'met' if worst <= MOST_ERROR else 'MISSED'}; median {seconds:.1f} s")
+        print(
+            f"{quality}: largest ECE {worst:.3f}: {'met' if worst <= MOST_ERROR else 'MISSED'}; median {seconds:.1f} s"
+        )
 
 
 def main():

@@ -9,6 +9,7 @@ import hashlib
 import os
 import platform
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 MOST_BYTES = 512 * 2**20  # what was not used for longest goes first, down to a half
@@ -25,8 +26,8 @@ def keep() -> None:
     _is_set = True
     import jax
 
-    place = _folder()
-    if place is None or jax.config.jax_compilation_cache_dir or not jax.config.jax_enable_compilation_cache:
+    place, config = _folder(), jax.config.values
+    if place is None or config["jax_compilation_cache_dir"] or not config["jax_enable_compilation_cache"]:
         return
     with contextlib.suppress(OSError):  # no home, a full disk: then it is compiled each time
         place.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -58,13 +59,11 @@ def _folder() -> Path | None:
 
 def _machine() -> str:
     """Code is for one kind of processor: a home may be shared by machines."""
-    import jaxlib
-
     kind = platform.machine() + platform.processor()
     with contextlib.suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
         kind += next((line for line in lines if line.startswith(("flags", "Features"))), "")
-    return f"{jaxlib.__version__}-{hashlib.sha256(kind.encode()).hexdigest()[:12]}"
+    return f"{version('jaxlib')}-{hashlib.sha256(kind.encode()).hexdigest()[:12]}"
 
 
 def _make_room(place: Path) -> None:

@@ -110,7 +110,7 @@ class _Measure:
         flat = (self.flat + offset).astype(self.flat.dtype)
         total = np.asarray(self._compiled.prior(flat, np.zeros_like(flat))[0], np.float64)
         for batch, counts in _all_blocks(self.target):
-            total += np.asarray(self._compiled.gradient(flat, batch, counts), np.float64)
+            total = total + np.asarray(self._compiled.gradient(flat, batch, counts), np.float64)
         is_moving = self._is_weight.copy()
         is_moving[self._own] = True
         return np.where(is_moving, total, 0.0)

@@ -133,7 +133,7 @@ def of_classes(
     groups: np.ndarray | None = None,
     temperature: float | None = None,
 ) -> CalibratedPosterior:
-    """From the probabilities of rows that were not fitted to, and their labels; the best temperature, or a given one."""
+    """From the probabilities of rows that were not fitted to, and their labels; `temperature` is the best, or given."""
     temperature = best_temperature(probs, y) if temperature is None else temperature
     scores = 1.0 - _of_labels(scaled(probs, temperature), y)
     return CalibratedPosterior(posterior, scores, temperature, _coverage_of_sets(probs, scores, y), groups)

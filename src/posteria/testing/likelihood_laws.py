@@ -124,6 +124,9 @@ class LikelihoodLaws:
             else:
                 below = self.likelihood.cdf(self._own, self._outputs, at - 1)
                 assert (reached >= level - 1e-5).all() and (np.asarray(below) < level + 1e-5).all()
+            if hasattr(self.likelihood, "quantile"):  # the same in closed form
+                closed: Any = self.likelihood.quantile(self._own, self._outputs, level)
+                np.testing.assert_allclose(closed, at, rtol=1e-3, atol=1e-3)
 
     def test_it_is_its_reference(self) -> None:
         outputs = np.asarray(self._outputs, np.float64)
