@@ -34,7 +34,8 @@ def refusing(path: Path) -> Iterator[None]:
     except PosteriaError:
         raise
     except OSError as error:
-        raise disk_error(path, error.errno, error.strerror or str(error)) from error
+        number = error.errno or getattr(error.__cause__, "errno", None)  # matplotlib's own has none
+        raise disk_error(path, number, error.strerror or str(error)) from error
 
 
 @contextlib.contextmanager

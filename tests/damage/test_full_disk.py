@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import matplotlib.figure  # noqa: F401  (which looks for a folder of its own, once: tests/report tries that)
 import numpy as np
 import pytest
 from typer.testing import CliRunner

@@ -1,7 +1,11 @@
 """The page says what results.json says, whatever of it is there, and needs nothing else."""
 
 import json
+import os
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -216,6 +220,28 @@ def test_a_half_written_page_is_never_seen(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         write(tmp_path)
     assert target.read_text(encoding="utf-8") == before
+
+
+FULL = """
+import errno, os, pathlib, sys, tempfile
+
+def full(*_, **__):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+pathlib.Path.mkdir = tempfile.mkdtemp = full  # what matplotlib tries at its first import
+from posteria.cli import main
+main()
+"""
+
+
+def test_no_room_for_matplotlibs_cache_is_one_sentence_and_the_old_page_stays(folder, text):
+    environment = os.environ | {"PYTHONPATH": str(Path(written_page.__file__).parents[2])}
+    command = [sys.executable, "-c", FULL, "report", str(folder)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 2, done.stderr
+    told = [line for line in done.stderr.splitlines() if not line.startswith("mkdir -p failed")]  # matplotlib's own
+    assert told[0].startswith("posteria: matplotlib's cache cannot be written: the disk is full") and len(told) == 2
+    assert (folder / "index.html").read_text(encoding="utf-8") == text
 
 
 def test_a_folder_without_results_is_refused_by_name(tmp_path):

@@ -8,8 +8,10 @@ import hashlib
 import html
 import io
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from posteria import disk
 from posteria.plots import theme
 
 if TYPE_CHECKING:
@@ -22,6 +24,7 @@ LARGE = (4.4, 3.0)
 FONT_POINTS = 8.0
 POINTS_PER_INCH = 72.0
 LEGEND_COLUMNS, LEGEND_LINE = 3, 11.5  # points
+CACHE = Path("matplotlib's cache")
 _STYLE: Any = {
     "font.size": FONT_POINTS,
     "axes.labelsize": FONT_POINTS,
@@ -58,8 +61,9 @@ class Canvas:
     """A styled figure with its axes side by side: `with Canvas(SMALL) as canvas: ...; text = canvas.svg(alt)`."""
 
     def __init__(self, size: tuple[float, float], columns: int = 1, share_y: bool = False) -> None:
-        import matplotlib
-        from matplotlib.figure import Figure
+        with disk.refusing(CACHE):  # which matplotlib makes when it is first imported
+            import matplotlib
+            from matplotlib.figure import Figure
 
         self._context = matplotlib.rc_context(_STYLE)
         self._size, self._columns, self._share_y = size, columns, share_y
