@@ -5,7 +5,8 @@ rows/<problem>/<row>-<seed>.json, .npz    records
 runs/<problem>/<row>-<seed>/              posteriors
 pictures/<problem>/<row>.npz              arrays behind pictures, of the first seed
 
-A record has the SHA-256 of its own content and of the files that go with it, and results.json that of the pictures.
+A record has the SHA-256 of its own content, of the files that go with it and of its run's manifest, which has those of
+the run's files; results.json has that of the pictures.
 """
 
 import hashlib
@@ -54,7 +55,7 @@ class Record:
     settings: Json | None = None  # of the method as it was fitted: to the budget, tuned
     minutes: float | None = None  # that a reference had, where time ran out
     identity: str = ""
-    sums: dict[str, str] = field(default_factory=dict)  # SHA-256 of its "arrays" and its "picture"
+    sums: dict[str, str] = field(default_factory=dict)  # SHA-256 of its "arrays", "picture" and "run"
     arrays: dict[str, np.ndarray] = field(default_factory=dict)  # beside it, as .npz
 
 
@@ -85,7 +86,9 @@ def read(out: Path | None, problem: Problem, fold: Fold, entry: Entry, identity:
     if out is None or not (path := _row_path(out, problem, fold, entry, ".json")).is_file():
         return None
     try:
-        return _read(path, identity)
+        record = _read(path, identity)
+        _check_run(out / run_path(problem, entry, fold), record.sums.get("run"))
+        return record
     except StoreError as error:
         fix = f"restore it, or remove {path}: what it says is then found anew"
         raise StoreError(error.got, error.wanted, fix if error.fix == store.RESTORE else error.fix) from error
@@ -112,6 +115,16 @@ def _read(path: Path, identity: str) -> Record:
     return record
 
 
+def _check_run(folder: Path, wanted: str | None) -> None:
+    """Refuse a run that is whole, but not the one that was graded; one that was removed is missed by nobody here."""
+    if wanted is not None and _sum_of_run(folder) not in (wanted, None):
+        raise StoreError(f"{folder} holds another run than the one that was graded", "that one", store.RESTORE)
+
+
+def _sum_of_run(folder: Path) -> str | None:
+    return store.digests(folder, store.MANIFEST).get(store.MANIFEST)
+
+
 def write(out: Path | None, problem: Problem, fold: Fold, entry: Entry, record: Record, picture: Json) -> None:
     """Arrays first, then the file that makes them count."""
     if out is None:
@@ -119,6 +132,8 @@ def write(out: Path | None, problem: Problem, fold: Fold, entry: Entry, record: 
     if picture:
         record.sums["picture"] = write_picture(out, problem.name, entry.name, picture)
     record.sums["arrays"] = store.write_arrays(_row_path(out, problem, fold, entry, ".npz"), record.arrays)
+    if (run := _sum_of_run(out / run_path(problem, entry, fold))) is not None:
+        record.sums["run"] = run
     path = _row_path(out, problem, fold, entry, ".json")
     content = {name: value for name, value in vars(record).items() if name != "arrays"}
     content["scores"] = {
