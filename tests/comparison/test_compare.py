@@ -97,20 +97,44 @@ def test_the_csv_and_the_latex_table_have_the_same_numbers(done):
         assert f"{row['scores']['rmse']['value']:.3f}" in (folder / "results.tex").read_text()
 
 
-def test_means_standard_errors_and_paired_differences(done):
-    comparison, _ = done
+def test_means_standard_errors_and_paired_differences_are_those_of_the_rows_on_disk(done):
+    comparison, folder = done
     (problem,) = comparison.results["problems"]
-    by_seed = np.array([row["scores"]["nll"]["by_seed"] for row in problem["rows"]])
-    best = by_seed[by_seed.mean(1).argmin()]
-    for values, row in zip(by_seed, problem["rows"]):
+    tests = [po.data.train_test(80, seed, 0.2)[1] for seed in range(2)]
+
+    def error(by_split: np.ndarray) -> float:
+        """By rows, which both splits may test on, and by splits."""
+        mean = by_split.mean()
+        sums = {}
+        for rows, values in zip(tests, by_split):
+            for row, value in zip(rows, values):
+                sums[row] = sums.get(row, 0.0) + (value - mean) / 32
+        by_rows = sum(value**2 for value in sums.values()) * len(sums) / (len(sums) - 1)
+        return np.sqrt(by_rows + by_split.mean(1).var(ddof=1) / 2)
+
+    kept = {
+        row["name"]: -np.array(
+            [store.read_arrays(folder / f"rows/data/{row['name']}-{seed}.npz")["row_scores"] for seed in range(2)]
+        )
+        for row in problem["rows"]
+    }
+    first = min(kept, key=lambda name: kept[name].mean())
+    for row in problem["rows"]:
+        values = kept[row["name"]]
         assert row["scores"]["nll"]["value"] == pytest.approx(values.mean())
-        assert row["scores"]["nll"]["se"] == pytest.approx(values.std(ddof=1) / np.sqrt(2))
+        assert row["scores"]["nll"]["se"] == pytest.approx(error(values))
         versus = row["versus_best"]["nll"]
-        difference = values - best
-        assert versus["difference"] == pytest.approx(difference.mean())
-        # two overlapping splits of 16 test and 64 training rows: Nadeau & Bengio's variance
-        assert versus["se"] == pytest.approx(difference.std(ddof=1) * np.sqrt(1 / 2 + 16 / 64))
-        assert versus["indistinguishable"] == (abs(difference.mean()) <= 12.706204736 * versus["se"])
+        assert versus["difference"] == pytest.approx((values - kept[first]).mean())
+        assert versus["se"] == pytest.approx(error(values - kept[first]))
+        assert versus["indistinguishable"] == (versus["p"] > 0.05)
+
+
+def test_scores_of_single_rows_have_the_score_as_their_mean(done):
+    comparison, _ = done
+    for record in comparison.records.values():
+        for key in ("rmse", "crps"):
+            assert record.arrays[f"row_{key}"].mean() == pytest.approx(record.scores[key], rel=1e-6)
+        assert record.arrays["row_held"].mean() == pytest.approx(record.scores["coverage_90"])
 
 
 def test_without_a_folder_the_numbers_are_the_same(done):
@@ -226,7 +250,7 @@ def test_a_reference_that_has_not_converged_judges_no_one():
     assert not problem["reference"]["converged"]
     distance = row_of(found, "map")["scores"]["w1"]
     assert distance["value"] is None and distance["text"] == "not judged"
-    assert problem["answers"]["closest"] == {"row": None, "text": problem["answers"]["closest"]["text"]}
+    assert problem["answers"]["closest"]["rows"] == []
     assert "not judged" in problem["answers"]["closest"]["text"]
 
 

@@ -82,7 +82,7 @@ def test_arrays_with_a_model_are_split_as_a_file_of_them_is(tmp_path):
     given = ask((x[:40], y[:40]), model=po.Model(po.nn.mlp(())), test=(x[40:60], y[40:60]))
     np.testing.assert_array_equal(given.folds[0].x_test, x[40:60])
     assert (given.data["rows"], given.data["train_rows"], given.data["test_rows"]) == (60, 40, 20)
-    assert given.splits.kind == "given" and not given.splits.share_rows and arrays.splits.share_rows
+    assert given.splits.kind == "given" and arrays.splits.kind == "random"
     with pytest.raises(DataError, match="the same shape"):
         ask((x, y), model=po.Model(po.nn.mlp(())), test=(x[:, :1], y))
 

@@ -9,6 +9,7 @@ import numpy as np
 from scipy.stats import norm
 
 from posteria.comparison.judge import grades, verdicts
+from posteria.comparison.judge.columns import column as made_column
 from posteria.comparison.run import records
 from posteria.comparison.tell import results
 
@@ -132,6 +133,7 @@ def _problem(path: Path, kind: str, finished: int, failed: str | None, converged
         "answers": {
             "best": {
                 "row": "ensemble",
+                "rows": ["ensemble"],
                 "text": "The ensemble has the lowest NLL, 0.214 ± 0.011, for 9.3 s.",
             },
             "closest": judged if converged else {"row": None, "text": "Not judged: the reference has not converged."},
@@ -148,31 +150,36 @@ def _problem(path: Path, kind: str, finished: int, failed: str | None, converged
 
 
 def _columns(kind: str) -> list[dict]:
-    column = verdicts.column
     truth, cost = "truth", "cost"
     after = [
-        column("gradients", "gradients", cost, "Gradient evaluations of the log density, all seeds.", digits=0),
-        column("seconds", "time", cost, "Wall-clock seconds of one fit.", unit="s", digits=1),
-        column("draws", "draws", cost, "Draws kept.", digits=0, better="higher"),
-        column("ms", "one row", cost, "Milliseconds to predict one row.", unit="ms", digits=2),
+        made_column("gradients", "gradients", cost, "Gradient evaluations of the log density, all seeds.", digits=0),
+        made_column("seconds", "time", cost, "Wall-clock seconds of one fit.", unit="s", digits=1),
+        made_column("draws", "draws", cost, "Draws kept.", digits=0, better="higher"),
+        made_column("ms", "one row", cost, "Milliseconds to predict one row.", unit="ms", digits=2),
     ]
     if kind == "regression":
         quality = [
-            column("rmse", "RMSE", "quality", "Root mean squared error of the mean, in the units of y."),
-            column("nll", "NLL", "quality", "Negative log likelihood, nats a row."),
-            column("cov90", "90% covers", "quality", "Share of truths in 90% intervals.", better="near", goal=0.9),
-            column("width90", "width", "quality", "Mean width of the 90% intervals.", minor=True),
+            made_column("rmse", "RMSE", "quality", "Root mean squared error of the mean, in the units of y."),
+            made_column("nll", "NLL", "quality", "Negative log likelihood, nats a row."),
+            made_column("cov90", "90% covers", "quality", "Share of truths in 90% intervals.", better="near", goal=0.9),
+            made_column("width90", "width", "quality", "Mean width of the 90% intervals.", minor=True),
         ]
-        return [*quality, column("w1", "W1", truth, "Wasserstein-1 distance to the reference's predictive."), *after]
+        return [
+            *quality,
+            made_column("w1", "W1", truth, "Wasserstein-1 distance to the reference's predictive."),
+            *after,
+        ]
     quality = [
-        column("accuracy", "accuracy", "quality", "Share of rows whose most probable class is right.", better="higher"),
-        column("nll", "NLL", "quality", "Negative log likelihood, nats a row."),
-        column("ece", "ECE", "quality", "Expected calibration error."),
-        column("auroc", "OOD AUROC", "quality", "How well entropy tells foreign rows.", better="higher"),
+        made_column(
+            "accuracy", "accuracy", "quality", "Share of rows whose most probable class is right.", better="higher"
+        ),
+        made_column("nll", "NLL", "quality", "Negative log likelihood, nats a row."),
+        made_column("ece", "ECE", "quality", "Expected calibration error."),
+        made_column("auroc", "OOD AUROC", "quality", "How well entropy tells foreign rows.", better="higher"),
     ]
     nearness = [
-        column("agreement", "agreement", truth, "Share of rows with the reference's class.", better="higher"),
-        column("tv", "total variation", truth, "Mean total variation distance to the reference's probabilities."),
+        made_column("agreement", "agreement", truth, "Share of rows with the reference's class.", better="higher"),
+        made_column("tv", "total variation", truth, "Mean total variation distance to the reference's probabilities."),
     ]
     return [*quality, *nearness, *after]
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from posteria import disk
-from posteria.comparison.judge import verdicts
+from posteria.comparison.judge import columns, verdicts
 from posteria.comparison.run import records
 from posteria.comparison.tell import results
 from posteria.errors import StoreError
@@ -193,7 +193,7 @@ def test_a_new_column_and_a_new_figure_need_no_change_of_the_page(tmp_path, monk
     made_up.folder(tmp_path, finished=3)
     found = results.read(tmp_path)
     found["problems"][0]["columns"].append(
-        verdicts.column("evidence", "log evidence", "quality", "Of the model.", better="higher")
+        columns.column("evidence", "log evidence", "quality", "Of the model.", better="higher")
     )
     found["problems"][0]["rows"][1]["scores"]["evidence"] = verdicts.score([-3.25])
     results.write(tmp_path, found)

@@ -27,11 +27,7 @@ class Splits(NamedTuple):
     kind: str  # "random", "uci", "group", "time" or "given"
     parts: list[Split]
     about: str  # "random, 80 % to learn from"
-
-    @property
-    def share_rows(self) -> bool:
-        """Drawn again from the same rows, so that they are not independent."""
-        return self.kind in ("random", "uci", "group")
+    groups: np.ndarray | None = None  # of every row, where the split is by them
 
 
 def train_test(num_data: int, key: int | jax.Array, test: float = 0.1) -> Split:
@@ -84,7 +80,8 @@ def by_group(frame: "pd.DataFrame", column: str, seeds: list[int]) -> Splits:
         _, held_out = train_test(len(groups), seed, TEST_SHARE)
         is_test = np.isin(numbers, held_out)
         found.append((np.flatnonzero(~is_test), np.flatnonzero(is_test)))
-    return Splits("group", found, f"group by {column}, {1 - TEST_SHARE:.0%} of {len(groups)} groups to learn from")
+    about = f"group by {column}, {1 - TEST_SHARE:.0%} of {len(groups)} groups to learn from"
+    return Splits("group", found, about, numbers)
 
 
 def by_time(frame: "pd.DataFrame", column: str, seeds: list[int]) -> Splits:

@@ -15,6 +15,7 @@ from posteria.metrics.regression import (
     crps_from_samples,
     crps_gaussian_mixture,
     negative_log_likelihood,
+    quantile_losses,
     rmse,
     width,
 )
@@ -31,6 +32,7 @@ __all__ = [
     "ece",
     "negative_log_likelihood",
     "quantile_levels",
+    "quantile_losses",
     "rmse",
     "total_variation",
     "wasserstein",

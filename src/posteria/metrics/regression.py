@@ -115,12 +115,16 @@ def crps_from_quantiles(quantiles: ArrayLike, y: ArrayLike) -> float:
     Twice the integral over levels of the quantile score (Laio & Tamea 2007), by the midpoint rule: for a Gaussian, 100
     levels are high by less than 0.1 %.
     """
+    return float(quantile_losses(quantiles, y).mean())
+
+
+def quantile_losses(quantiles: ArrayLike, y: ArrayLike) -> np.ndarray:
+    """The score of `crps_from_quantiles` for each value of y."""
     quantiles, y = demands.numbers("quantiles", quantiles), demands.numbers("y", y)
     demands.draws_of("quantiles", quantiles, y.shape)
-    levels = (np.arange(len(quantiles)) + 0.5) / len(quantiles)
+    levels = ((np.arange(len(quantiles)) + 0.5) / len(quantiles)).reshape(-1, *([1] * y.ndim))
     error = y - quantiles
-    score = np.maximum(levels.reshape(-1, *([1] * y.ndim)) * error, (levels - 1).reshape(-1, *([1] * y.ndim)) * error)
-    return float(2 * score.mean())
+    return np.asarray(2 * np.maximum(levels * error, (levels - 1) * error).mean(0))
 
 
 def _interval(lower: ArrayLike, upper: ArrayLike) -> tuple[np.ndarray, np.ndarray]:

@@ -15,7 +15,7 @@ from posteria.report import page_tables, phrases
 from posteria.report.page_figures import SECTIONS, Figure, Section
 from posteria.report.reading import Problem, Row, problem
 
-ANSWERS = {"best": "Best on held-out data", "closest": "Closest to the posterior"}
+ANSWERS = {"best": "Best on held-out data", "use": "Recommended", "closest": "Closest to the posterior"}
 
 
 def write(folder: str | Path) -> Path:
@@ -46,8 +46,8 @@ def _shown(one: Problem, facts: list[tuple[str, str]]) -> dict[str, Any]:
     """What the template says of one problem, in its order."""
     sections = [shown for section in SECTIONS if (shown := _section(section, one))]
     answers = one.facts["answers"]
-    looked_at = one.row(answers["best"]["row"]) if answers else None
     recommended = one.row(results.recommended(one.facts["rows"]))
+    looked_at = one.row(answers["best"]["row"]) or recommended if answers else None
     reference = one.facts["reference"] or {"verdict": "", "converged": None}
     return {
         "id": one.facts["name"],
@@ -77,8 +77,8 @@ def _said(answers: dict[str, Any]) -> str:
 
 def _answer(one: Problem, key: str, title: str) -> dict[str, str]:
     answer = one.facts["answers"][key]
-    row = one.row(answer["row"])
-    label = row.label if row else ""
+    named = [row for name in answer.get("rows", [answer["row"]]) if (row := one.row(name))]
+    label = "" if not named else named[0].label if len(named) == 1 else f"{len(named)} that cannot be told apart"
     text = answer["text"].removeprefix(f"{title}: ").removeprefix(f"{label}, ")  # said by the headings
     return {"title": title, "label": label, "text": text[:1].upper() + text[1:]}
 

@@ -20,6 +20,7 @@ from posteria.posteriors.diagnosis import RHAT_LIMIT
 from posteria.tree import Json
 
 LEVELS = (0.5, 0.8, 0.9, 0.95)  # of the intervals that are graded
+HEADLINE = 0.9  # of them, the one that a recommendation rests on
 NUM_LEVELS = 100  # quantiles that stand for a predictive distribution
 _BOUNDS = np.array([side for level in LEVELS for side in ((1 - level) / 2, (1 + level) / 2)])
 FEW_ROWS = 256  # test rows from which convergence is read
@@ -91,7 +92,17 @@ def _grade_regression(predictive: Any, y: np.ndarray) -> Grades:
         "lower": lower[..., 0],
         "upper": upper[..., 0],
     }
-    return Grades(scores, {"summary": quantiles, "row_scores": log_prob}, picture)
+    headline = LEVELS.index(HEADLINE)
+    squares = ((mean - y) ** 2).mean(-1)
+    rmse = max(scores["rmse"], np.finfo(float).tiny)
+    arrays = {
+        "summary": quantiles,
+        "row_scores": log_prob,
+        "row_rmse": scores["rmse"] + (squares - squares.mean()) / (2 * rmse),  # how each row moves it, to first order
+        "row_crps": metrics.quantile_losses(quantiles, y).mean(-1),
+        "row_held": ((lower[headline] <= y) & (y <= upper[headline])).mean(-1),
+    }
+    return Grades(scores, arrays, picture)
 
 
 def _grade_classes(predictive: Any, y: np.ndarray) -> Grades:
@@ -109,7 +120,10 @@ def _grade_classes(predictive: Any, y: np.ndarray) -> Grades:
         "entropy": np.asarray(predictive.entropy),
         "mutual_information": np.asarray(getattr(predictive, "mutual_information", np.zeros(len(probs)))),
     }
-    return Grades(scores, {"summary": probs, "row_scores": log_prob}, picture)
+    is_right = (probs.argmax(1) == np.asarray(y)).astype(np.float64)
+    squares = ((probs - np.eye(probs.shape[1])[np.asarray(y)]) ** 2).sum(1)
+    arrays = {"summary": probs, "row_scores": log_prob, "row_accuracy": is_right, "row_brier": squares}
+    return Grades(scores, arrays, picture)
 
 
 def evidence(posterior: Any) -> dict[str, float]:
@@ -123,14 +137,14 @@ def evidence(posterior: Any) -> dict[str, float]:
 # ---- the truth
 
 
-def distances(summary: np.ndarray, reference: np.ndarray, kind: str) -> dict[str, float]:
-    """From the reference's predictive distribution, a mean over the test rows."""
+def distances(summary: np.ndarray, reference: np.ndarray, kind: str) -> dict[str, np.ndarray]:
+    """From the reference's predictive distribution, (n,): one a test row."""
     if kind == "classes":
         return {
-            "agreement": metrics.agreement(summary, reference),
-            "tv": metrics.total_variation(summary, reference),
+            "agreement": (summary.argmax(1) == reference.argmax(1)).astype(np.float64),
+            "tv": np.abs(summary - reference).sum(1) / 2,
         }
-    return {"w1": float(metrics.wasserstein(summary, reference).mean())}
+    return {"w1": metrics.wasserstein(summary, reference).mean(-1)}
 
 
 def ceiling(posterior: Any, fold: Fold, kind: str) -> dict[str, float]:
@@ -143,7 +157,8 @@ def ceiling(posterior: Any, fold: Fold, kind: str) -> dict[str, float]:
     for number, one in enumerate(summaries):
         others = [other for i, other in enumerate(summaries) if i != number]
         if kind == "classes":
-            found.append(distances(one, np.mean(others, axis=0), kind))
+            mean_of_others = np.mean(others, axis=0)
+            found.append({key: float(each.mean()) for key, each in distances(one, mean_of_others, kind).items()})
         else:  # equally many equally likely values of each chain: together they are the mixture
             pooled = np.concatenate(others)
             found.append({"w1": float(metrics.wasserstein_from_samples(one, pooled).mean())})

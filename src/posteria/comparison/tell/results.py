@@ -14,18 +14,23 @@
        "rows": [{"name", "label", "role": "method" | "baseline" | "reference", "fidelity",
                  "status": "done" | "failed" | "waiting" | "running" | "cut short", "reason": "",
                  "labels": ["another model: ..."], "about": the first line of its docstring, "settings": {...},
-                 "scores": {key: {"value": mean over seeds | null, "se": standard error | null, "by_seed": [...],
+                 "scores": {key: {"value": mean over seeds | null, "by_seed": [...],
+                                  "se": standard error by test rows, splits and refits, as far as they are known | null,
                                   "text": shown in place of the number, e.g. "not judged"}},
-                 "versus_best": {key: {"difference": to the best row (positive: worse), "se", "indistinguishable"}},
+                 "versus_best": {key: {"difference": to the best row (positive: worse), "se", "p",
+                                       "splits": on how many, "indistinguishable"}},     of scores of single rows
+                 "promise": {"promised": 0.9, "held": 0.91, "se", "rows": distinct test rows, "holds"} | null,
                  "runs": ["runs/boston/map-0", ...],      folders, relative to results.json, that `po.load` reads
                  "picture": SHA-256 of its file below | null,
                  "prior": scales that it learnt, in words; only where there are some}],
        "reference": {"name", "status", "converged", "rhat_share", "rhat_worst", "weights_rhat_share",
-                     "ceiling": {key: chain against the other chains}, "verdict", "by_seed": [...]} | null,
-       "answers": {"best": {"row", "text"}, "closest": {"row" | null, "text"}},
-       "next": {"fit": "posteria fit ...", "predict": "posteria predict ..."} | {}}],
+                     "ceiling": {key: chain against the other chains, on judged splits}, "verdict",
+                     "by_seed": [is it judged | null where it is to come], "failed": why, "num_failed"} | null,
+       "answers": {"best" | "use" | "closest": {"row": the one | null, "rows": those named together, "text"}},
+       "next": {"fit": "posteria fit ...", "calibrate": where it is needed, "predict": "posteria predict ..."} | {}}],
      "sha256": of all this, without white space and with sorted names}
 
+A "promise" is what 90 % intervals say, or what a method says of its likeliest classes, beside what came true.
 The "reason" of a row that is done tells what went wrong on the way: settings that tuning tried, and that failed.
 
 A "text" is there only where a number would mislead: "not judged" (the reference has not converged), "> 12.3" (the
@@ -51,11 +56,12 @@ from posteria import __version__
 from posteria.comparison.ask import Problem
 from posteria.comparison.enter.entries import Entry
 from posteria.comparison.judge.grades import LEVELS
-from posteria.comparison.judge.verdicts import judged, recommended
+from posteria.comparison.judge.verdicts import holds, judged, recommended
 from posteria.comparison.run.records import RESULTS as FILE
 from posteria.comparison.run.records import picture_path, read_picture, run_path
 from posteria.comparison.run.runner import Ledger
 from posteria.comparison.tell import score_tables, sentences
+from posteria.comparison.tell.answers import answers
 from posteria.errors import StoreError
 from posteria.posteriors import store
 from posteria.posteriors.saving import versions
@@ -124,7 +130,7 @@ def _problem(ledger: Ledger, problem: Problem, entries: list[Entry]) -> Json:
         "rows": [_row(ledger, problem, *pair) for pair in zip(entries, numbers["rows"])],
         "reference": numbers["reference"],
     }
-    found["answers"] = sentences.answers(found)
+    found["answers"] = answers(found, ledger.settings.command)
     found["next"] = _next(found, problem, entries)
     return found
 
@@ -157,6 +163,7 @@ def _row(ledger: Ledger, problem: Problem, entry: Entry, numbers: Json) -> Json:
         "settings": fitted[0] if fitted else entry.settings,
         "scores": numbers["scores"],
         "versus_best": numbers["versus_best"],
+        "promise": numbers["promise"],
         "runs": [
             run_path(problem, entry, fold)
             for fold, record in zip(problem.folds, records)
@@ -174,4 +181,4 @@ def _next(found: Json, problem: Problem, entries: list[Entry]) -> Json:
     if row is None or entry is None:
         return {}
     minutes = found["setting"]["minutes"] if row["status"] == "cut short" else None
-    return sentences.commands(problem, entry.method, row["settings"], minutes)
+    return sentences.commands(problem, entry.method, row["settings"], minutes, not holds(row))

@@ -1,23 +1,18 @@
-"""What is said in words, from the numbers alone: the plan before anything is fitted, and the two answers after it, best
-on held-out data and closest to the posterior; with the command lines that fit the recommended method and use it."""
+"""What is said before and after: the plan before anything is fitted, and in the end the command lines that fit the
+recommended method, mend it where that is needed, and use it."""
 
 import math
 from shlex import quote
 from typing import Any
 
-import numpy as np
-
 from posteria import nn
 from posteria.comparison.ask import Problem
 from posteria.comparison.enter.entries import Entry, expected_seconds
-from posteria.comparison.judge import verdicts
 from posteria.comparison.run.fitting import Settings
 from posteria.errors import SettingError
 from posteria.methods import registry
 from posteria.methods.shelf import SHELF
 from posteria.tree import Json
-
-TRUTH_NAMES = {"w1": "Wasserstein-1 distance", "tv": "total variation"}
 
 
 def plan(problem: Problem, entries: list[Entry], settings: Settings) -> str:
@@ -48,106 +43,14 @@ def _duration(seconds: float) -> str:
     return f"{math.ceil(seconds / 60)} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-def answers(problem: Json) -> Json:
-    """Of a problem of results.json that has its rows."""
-    return {"best": _best(problem), "closest": _closest(problem)}
-
-
-def _best(problem: Json) -> Json:
-    ranked, score = verdicts.best(problem["rows"]), verdicts.JUDGE
-    if not ranked:
-        return {"row": None, "text": "Best on held-out data: nothing is finished yet."}
-    first = ranked[0]
-    text = f"Best on held-out data: {first['label']}, NLL {_value(first, score)}{_headline(problem, first)}"
-    text += f"; {_cost(first)}."
-    close = verdicts.ties(ranked, score)
-    if len(problem["setting"]["seeds"]) < 2:
-        text += " One split: differences have no standard error."
-    elif close:
-        cheapest = min(close, key=_seconds)
-        names = " and ".join([", ".join(row["label"] for row in close[:-1]), close[-1]["label"]]).removeprefix(" and ")
-        text += f" Indistinguishable from it on {len(problem['setting']['seeds'])} splits: {names}"
-        text += f" ({cheapest['label']} {_cost(cheapest)})." if _seconds(cheapest) < _seconds(first) else "."
-    else:
-        text += f" All others are worse by more than chance on {len(problem['setting']['seeds'])} splits."
-    if first["role"] == "reference" and len(ranked) > 1:
-        others = [row for row in ranked if row["role"] == "method"]
-        text += " It was cut short by the clock." if first["status"] == "cut short" else ""
-        text += f" Next: {others[0]['label']}, NLL {_value(others[0], score)}; {_cost(others[0])}." if others else ""
-    if first["role"] == "baseline":
-        text += " No network is needed for that score on these data."
-    return {"row": first["name"], "text": text}
-
-
-def _closest(problem: Json) -> Json:
-    reference = problem["reference"]
-    kind = problem["data"]["kind"]
-    key = verdicts.TRUTH[kind]
-    if reference is None:
-        return {"row": None, "text": "Closest to the posterior: not judged, since there is no reference."}
-    if reference["status"] in ("waiting", "running"):
-        return {"row": None, "text": "Closest to the posterior: not judged yet, the reference is still to come."}
-    ranked = verdicts.closest(problem["rows"], kind)
-    if not ranked:
-        return {"row": None, "text": f"Closest to the posterior: not judged, since {_why_not(reference)}."}
-    first = ranked[0]
-    text = f"Closest to the posterior: {first['label']}, {TRUTH_NAMES[key]} {_value(first, key)} to the reference"
-    text += f"; {_cost(first)}."
-    if key in reference["ceiling"]:
-        text += (
-            f" One chain of the reference is {_number(reference['ceiling'][key])} from its others: the limit of what"
-        )
-        text += " can be told."
-    for label in first["labels"]:
-        text += f" It has {label}."
-    close = [row["label"] for row in verdicts.ties(ranked, key)]
-    if close:
-        text += f" Indistinguishable from it: {', '.join(close)}."
-    return {"row": first["name"], "text": text}
-
-
-def _why_not(reference: Json) -> str:
-    if reference["status"] == "failed":
-        return f"the reference failed: {reference['verdict']}".rstrip(". ")
-    text = "the reference has not converged"
-    if reference["rhat_share"] is not None:
-        text += f" (R-hat is good for {reference['rhat_share']:.0%} of function values)"
-    if reference["status"] == "cut short":
-        text += "; run again with more minutes (--minutes), it alone is fitted anew"
-    return text
-
-
-def _headline(problem: Json, row: Json) -> str:
-    key, title = ("accuracy", "accuracy") if problem["data"]["kind"] == "classes" else ("rmse", "RMSE")
-    return f", {title} {_value(row, key)}"
-
-
-def _value(row: Json, key: str) -> str:
-    score = row["scores"][key]
-    return _number(score["value"]) + (f" ± {_number(score['se'])}" if score["se"] else "")
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
-
-
-def _seconds(row: Json) -> float:
-    value = row["scores"]["seconds"]["value"]
-    return np.inf if value is None else value
-
-
-def _cost(row: Json) -> str:
-    gradients = row["scores"]["gradients"]["value"]
-    seconds = f"{_seconds(row):.1f} s a fit" if np.isfinite(_seconds(row)) else "at no cost here"
-    return seconds + (f" and {gradients:,.0f} gradients" if gradients else "")
-
-
 # ---- commands
 
 
-def commands(problem: Problem, method: Any, settings: Json, minutes: float | None = None) -> Json:
-    """{"fit": ..., "predict": ...} for a method with the settings it was fitted with, and the minutes it had; empty for
-    what the command line cannot say."""
+def commands(
+    problem: Problem, method: Any, settings: Json, minutes: float | None = None, is_mended: bool = False
+) -> Json:
+    """{"fit": ..., "predict": ...} for a method with the settings it was fitted with, and the minutes it had, with
+    {"calibrate": ...} in between where it is to be mended; empty for what the command line cannot say."""
     source = problem.source
     if problem.options is None or not source:
         return {}
@@ -167,10 +70,11 @@ def commands(problem: Problem, method: Any, settings: Json, minutes: float | Non
     parts += [f"--minutes {minutes:g}"] if minutes else []
     rows = "new.csv" if source["target"] else "new.npz"
     rows += f" --network {quote(source['network'])}" if nn.is_own(source["network"]) else ""
-    return {
-        "fit": " ".join(parts),
-        "predict": f"posteria predict {quote(folder)} {rows} --interval 0.9 -o predictions.csv",
-    }
+    found = {"fit": " ".join(parts)}
+    if is_mended and source["target"]:
+        found["calibrate"] = f"posteria calibrate {quote(folder)} unseen.csv"
+        folder += "-calibrated"
+    return found | {"predict": f"posteria predict {quote(folder)} {rows} --interval 0.9 -o predictions.csv"}
 
 
 def _method_name(method: Any) -> str:
