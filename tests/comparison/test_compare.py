@@ -23,7 +23,7 @@ from posteria.comparison.tell import results
 from posteria.errors import DataError, SettingError, StoreError
 from posteria.posteriors import store
 
-TIMES = ("seconds", "ms_row")
+TIMES = ("seconds", "compile_seconds", "ms_row")
 
 
 @pytest.fixture(scope="module")

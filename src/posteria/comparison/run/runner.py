@@ -15,7 +15,7 @@ from posteria import disk
 from posteria.comparison.ask import Fold, Problem
 from posteria.comparison.enter.entries import Entry
 from posteria.comparison.run import records
-from posteria.comparison.run.fitting import Settings, fit_row, reason_of
+from posteria.comparison.run.fitting import Settings, fit_row, reason_of, warm_up
 from posteria.comparison.run.records import Grades, Record
 from posteria.errors import SettingError, StoreError
 from posteria.posteriors import store
@@ -83,6 +83,8 @@ def _run(ledger: Ledger, grade: Grade, on_change: Callable[[], None]) -> None:
     _prepare_folder(ledger, on_change)
     _recall(ledger)
     for problem, entries in ledger.problems:
+        if any(None in ledger.records_of(problem, entry) for entry in entries):
+            warm_up(problem)
         methods = [entry for entry in entries if entry.role != "reference"]
         for fold in problem.folds:
             for entry in methods:
@@ -144,7 +146,7 @@ def _seconds_left(ledger: Ledger, problem: Problem, entry: Entry) -> float | Non
     if ledger.settings.minutes is None:
         return None
     done = ledger.records_of(problem, entry)
-    spent = sum(record.scores.get("seconds") or 0.0 for record in done if record is not None)
+    spent = sum(record.scores.get(key) or 0.0 for record in done if record for key in ("seconds", "compile_seconds"))
     left = 60 * ledger.settings.minutes - spent
     return max(1.0, left / max(1, sum(record is None for record in done)))
 
