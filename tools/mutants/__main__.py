@@ -4,6 +4,7 @@ run until one fails.
     python tools/mutants cover                     which fast test runs which line: each test file once, by itself
     python tools/mutants run --num 240 --seed 0    a sample, a quarter from each package; goes on where it stopped
     python tools/mutants report                    the score, and those that survived
+    python tools/mutants named                     those that once survived, and the tests that kill them
 
 All of it lives in `.mutants/`: a copy of the repository to be changed, what was covered, and a line for each result.
 (mutmut forks a process that has started JAX, which hangs; cosmic-ray runs one command, here the whole suite, for each.)
@@ -24,6 +25,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 from mutations import Mutant, all_below
+from named import NAMED
 
 ROOT = Path(__file__).resolve().parents[2]
 HOME = ROOT / ".mutants"
@@ -230,6 +232,27 @@ def report() -> None:
         print(f"survived: {result['name']} {result['by']}\n    {reasons.get(stable(result['name']), 'UNEXPLAINED')}")
 
 
+def named() -> None:
+    """Each mutant of `named.py` with its one test, which has to pass without it and to fail with it."""
+    refresh_tree()
+    for test in dict.fromkeys(each.test for each in NAMED):
+        print(f"unchanged: {pytest([test], {}, timeout=600)} {test}", flush=True)
+    for each in NAMED:
+        path = TREE / each.path
+        source, before = path.read_text(), path.stat()
+        if source.count(each.old) != 1:
+            raise SystemExit(
+                f"{each.path} has {each.old!r} {source.count(each.old)} times: mend tools/mutants/named.py"
+            )
+        try:
+            path.write_text(source.replace(each.old, each.new))
+            outcome = pytest([each.test], {"PYTHONDONTWRITEBYTECODE": "1"}, timeout=600)
+        finally:
+            path.write_text(source)
+            os.utime(path, (before.st_atime, before.st_mtime))
+        print(f"{'SURVIVED' if outcome == 'passed' else 'killed'}: {each.what}, by {outcome}", flush=True)
+
+
 def stable(name: str) -> str:
     """A mutant's name without its place in the file."""
     return re.sub(r":\d+ ", " ", name.rpartition(" (byte")[0])
@@ -265,11 +288,14 @@ def main() -> None:
     runner.add_argument("--only", help="mutants whose name has this in it")
     runner.add_argument("--again", action="store_true", help="also those whose result is known")
     commands.add_parser("report")
+    commands.add_parser("named")
     asked = parser.parse_args()
     if asked.command == "cover":
         cover(asked.files)
     elif asked.command == "run":
         run(asked.num, asked.seed, asked.only, asked.again)
+    elif asked.command == "named":
+        named()
     else:
         report()
 
