@@ -13,7 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 MOST_BYTES = 512 * 2**20  # what was not used for longest goes first, down to a half
-LEAST_SECONDS = 0.02  # of compiling, below which a file costs more than it saves
+LEAST_SECONDS = 0.0  # of compiling: many small functions take as long as a large one
 
 _is_set = False
 

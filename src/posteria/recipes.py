@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from posteria import nn
+from posteria.data.bins import NUM_BINS
 from posteria.errors import SettingError
 from posteria.methods.chains.mclmc import MCLMC
 from posteria.methods.ensembles.folds import Folds
@@ -20,7 +21,7 @@ from posteria.models.priors import FanIn, InputScales, Prior
 from posteria.networks import Network
 from posteria.settings import infer
 
-QUALITIES = ("fast", "balanced")
+QUALITIES = ("fast", "balanced", "best")
 FOLD_STEPS = 4000  # of Adam, for each member
 MOST_BINNED = 32  # columns: more of them hold the same again (pixels), and cost more
 MANY_ROWS = 4000  # from which on batches are larger
@@ -33,6 +34,20 @@ LEAST_WARMUP = 150
 MOST_REPEATED = 0.5  # of the rows, that have a value of their own, where targets are taken to come in steps
 
 
+class Effort(NamedTuple):
+    """Of chains."""
+
+    chains: int
+    width: int  # of both hidden layers
+    warmup: int  # steps
+    thinning: int
+    words: str
+
+
+SOME = Effort(4, 16, 3000, 30, "about half a minute")
+MANY = Effort(8, 32, 30_000, 200, "some minutes")
+
+
 class Recipe(NamedTuple):
     network: Network
     likelihood: Likelihood
@@ -41,6 +56,9 @@ class Recipe(NamedTuple):
     most_binned: int = 0  # columns that get piecewise-linear features beside them, at most: with more, none does
     cost: str = ""  # in words, for the user
 
+    def num_bins(self, num_columns: int) -> int:
+        return NUM_BINS if num_columns <= self.most_binned else 0
+
 
 def recipe_for(
     quality: str, kind: str, y: np.ndarray, num_outputs: int, likelihood: Likelihood | None = None
@@ -48,12 +66,14 @@ def recipe_for(
     """Of a quality, for targets y as a network sees them; `kind` is "regression" or "classes"."""
     if quality not in QUALITIES:
         raise SettingError(f"quality is {quality!r}", f"one of {QUALITIES}", 'or name a method, as method="nuts"')
-    if likelihood is None and quality == "balanced" and kind == "regression":
-        return balanced(len(y), num_outputs, resolution_of(y))
+    if likelihood is None and quality != "fast" and kind == "regression":
+        return (balanced if quality == "balanced" else best)(len(y), num_outputs, resolution_of(y))
     if likelihood is None:
         likelihood = Gaussian() if kind == "regression" else Categorical()
     outputs = num_outputs * getattr(likelihood, "outputs_per_target", 1)
-    return fast(len(y), outputs, likelihood) if quality == "fast" else chains(len(y), outputs, likelihood)
+    if quality == "fast":
+        return fast(len(y), outputs, likelihood)
+    return chains(len(y), outputs, likelihood, SOME if quality == "balanced" else MANY)
 
 
 def fast(num_rows: int, outputs: int, likelihood: Likelihood) -> Recipe:
@@ -82,26 +102,34 @@ def balanced(num_rows: int, num_targets: int = 1, resolution: float = 0.0) -> Re
     finds it: noise is never less than what rounding to it makes.
     """
     likelihood = VaryingNoise(floor=resolution / math.sqrt(12))
-    return chains(num_rows, likelihood.outputs_per_target * num_targets, likelihood)
+    return chains(num_rows, likelihood.outputs_per_target * num_targets, likelihood, SOME)
 
 
-def chains(num_rows: int, outputs: int, likelihood: Likelihood) -> Recipe:
+def best(num_rows: int, num_targets: int = 1, resolution: float = 0.0) -> Recipe:
+    """Minutes: twice as many chains, of a network twice as wide, each some ten times as long as in `balanced`."""
+    likelihood = VaryingNoise(floor=resolution / math.sqrt(12))
+    return chains(num_rows, likelihood.outputs_per_target * num_targets, likelihood, MANY)
+
+
+def chains(num_rows: int, outputs: int, likelihood: Likelihood, effort: Effort) -> Recipe:
     """The same of any likelihood."""
     share = min(1.0, FULL_ROWS / num_rows)
-    num_warmup, thinning = max(LEAST_WARMUP, round(share * NUM_WARMUP)), max(1, round(share * THINNING))
+    num_warmup, thinning = max(LEAST_WARMUP, round(share * effort.warmup)), max(1, round(share * effort.thinning))
+    num_steps = num_warmup + NUM_DRAWS * thinning
     return Recipe(
-        network=nn.mlp(HIDDEN, outputs=outputs, activation="unit_swish"),
+        network=nn.mlp((effort.width,) * 2, outputs=outputs, activation="unit_swish"),
         likelihood=likelihood,
         prior=InputScales(FanIn(scale=infer)),
         method=MCLMC(
-            num_chains=NUM_CHAINS,
+            num_chains=effort.chains,
             num_draws=NUM_DRAWS,
             num_warmup=num_warmup,
             thinning=thinning,
             start="ascent",
             drop_frozen=True,
         ),
-        cost=f"{NUM_CHAINS} chains of {num_warmup + NUM_DRAWS * thinning:,} steps: about half a minute",
+        most_binned=MOST_BINNED,
+        cost=f"{effort.chains} chains of {num_steps:,} steps: {effort.words}",
     )
 
 

@@ -74,7 +74,9 @@ def fit(
             show_default=False,
         ),
     ] = None,
-    quality: Annotated[str, typer.Option(help="fast (seconds) or balanced (a minute), of a table.")] = "fast",
+    quality: Annotated[
+        str, typer.Option(help="fast (seconds), balanced (a minute) or best (minutes), of a table.")
+    ] = "fast",
     network: Annotated[
         str | None,
         typer.Option(
@@ -163,9 +165,8 @@ def _choose(
         model = model_for(preparation.kind, num_outputs, len(y), text, prior=prior, temperature=temperature)
         return preparation, (x, y), model, HMC() if method is None else method, "" if method else ": HMC"
     recipe = recipes.recipe_for(quality, preparation.kind, y, preparation.num_outputs)
-    if x.shape[1] <= recipe.most_binned:
-        preparation = source.with_bins(preparation)
-        x, y = source.part(preparation)
+    preparation = source.with_bins(preparation, recipe.num_bins(x.shape[1]))
+    x, y = source.part(preparation)
     outputs = preparation.num_outputs * getattr(recipe.likelihood, "outputs_per_target", 1)
     chosen = recipe.network if network is None else nn.parse(network, outputs)
     model = Model(chosen, recipe.likelihood, recipe.prior if prior is None else prior, temperature)

@@ -21,10 +21,13 @@ class Bins:
 
     @classmethod
     def fit(cls, x: np.ndarray, num_bins: int = NUM_BINS) -> "Bins":
+        """Of the training rows; with no bins they are clipped alone."""
         x = np.asarray(x, np.float64)
         first, last = np.quantile(x, [0.01, 0.99], axis=0)
         reach = np.where(last > first, FAR * (last - first), np.inf)  # a rare value of an indicator stays
         low, high = np.maximum(x.min(0), first - reach), np.minimum(x.max(0), last + reach)
+        if not num_bins:
+            return cls(low, high, ((),) * x.shape[1])
         levels = np.linspace(0, 1, num_bins + 1)
         edges = [tuple(np.unique(np.quantile(column, levels)).tolist()) for column in x.T]
         return cls(low, high, tuple(own if len(own) > 2 else () for own in edges))

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from posteria.data.arrays import Data, check_x, is_frame, num_rows
-from posteria.data.bins import Bins
+from posteria.data.bins import NUM_BINS, Bins
 from posteria.data.encode import Encoded, Encoder
 from posteria.data.standardise import Standardiser
 from posteria.data.table import Table, from_frame
@@ -98,9 +98,9 @@ class Preparation:
         features = self.bins.features(x)
         return np.concatenate([self.x.apply(self.bins.clipped(x)), features], axis=1).astype(np.float32)
 
-    def with_bins(self, x: np.ndarray) -> "Preparation":
-        """The same with piecewise-linear features beside the columns; x as encoded."""
-        return self if self.x is None else replace(self, bins=Bins.fit(x))
+    def with_bins(self, x: np.ndarray, num_bins: int = NUM_BINS) -> "Preparation":
+        """The same, clipped, with piecewise-linear features beside the columns; x as encoded."""
+        return self if self.x is None else replace(self, bins=Bins.fit(x, num_bins))
 
     def targets(self, values: ArrayLike) -> np.ndarray:
         """y as the network's likelihood wants it: standardised, or positions in `class_names`."""

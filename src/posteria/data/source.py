@@ -56,9 +56,9 @@ class Source:
         frame = self.frame.iloc[rows]
         return preparation.inputs(frame), preparation.targets(frame[self.target])
 
-    def with_bins(self, preparation: Preparation) -> Preparation:
-        """The same with piecewise-linear features, by all rows."""
-        return preparation.with_bins(preparation.encode(self.x if self.frame is None else self.frame).x)
+    def with_bins(self, preparation: Preparation, num_bins: int) -> Preparation:
+        """The same, clipped, with piecewise-linear features, by all rows."""
+        return preparation.with_bins(preparation.encode(self.x if self.frame is None else self.frame).x, num_bins)
 
     def own_targets(self, rows: Rows) -> np.ndarray:
         """Numbers in their own units."""

@@ -86,8 +86,7 @@ class TableEstimator(BaseEstimator):
             num_outputs = self.preparation_.num_outputs
             self._recipe = recipe_for(self.quality, self.kind, self._targets(y), num_outputs, self.likelihood)
             encoded = self._encoder.encode(frame).x
-            if encoded.shape[1] <= self._recipe.most_binned:
-                self.preparation_ = self.preparation_.with_bins(encoded)
+            self.preparation_ = self.preparation_.with_bins(encoded, self._recipe.num_bins(encoded.shape[1]))
             Progress(self.progress).say(f"{self.quality}: {self._recipe.cost}")
         self._say_what_was_imputed()
         self._fit_posterior(frame, y, self.prior, None)

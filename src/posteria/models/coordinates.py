@@ -38,7 +38,7 @@ class Coordinates:
     def starts(self, params: tree.Params) -> jax.Array:
         """The same of several, with a leading axis: (start, size)."""
         if self._has_scales:
-            params = jax.vmap(self._target.relative)(params)
+            params = jax.jit(jax.vmap(self._target.relative))(params)  # one function, not each of its operations
         return jax.device_put(np.asarray(tree.ravel_each(params)) / np.asarray(self._unit))
 
     def to_weights(self, z: jax.Array) -> jax.Array:
