@@ -29,6 +29,7 @@ from posteria.methods.dropout.fixed_rate import GaussianDropout as GaussianDropo
 from posteria.methods.dropout.fixed_rate import MCDropout as MCDropout
 from posteria.methods.dropout.sparse_variational_dropout import SparseVariationalDropout as SparseVariationalDropout
 from posteria.methods.dropout.variational_dropout import VariationalDropout as VariationalDropout
+from posteria.methods.ensembles.anchored_ensemble import AnchoredEnsemble as AnchoredEnsemble
 from posteria.methods.ensembles.ensemble import Ensemble as Ensemble
 from posteria.methods.ensembles.fast_geometric_ensemble import FastGeometricEnsemble as FastGeometricEnsemble
 from posteria.methods.ensembles.folds import Folds as Folds
