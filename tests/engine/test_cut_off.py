@@ -29,6 +29,7 @@ FURTHER = {
     "svgd": po.SVGD(size=4, num_epochs=10, batch_size=20),
     "multiswag": po.Ensemble(SNAPSHOTS, 2),
     "fast-geometric-ensemble": po.FastGeometricEnsemble(SHORT, num_snapshots=4, epochs_per_snapshot=2, batch_size=20),
+    "anchored-ensemble": po.AnchoredEnsemble(3, po.MAP(num_epochs=5)),
     "elliptical-slice": po.EllipticalSlice(**FEW),
     "subspace": po.Subspace(po.EllipticalSlice(num_draws=6, num_warmup=8), rank=2, swag=SNAPSHOTS),
     "subspace-curve": po.Subspace(po.NUTS(num_draws=6, num_warmup=8), "curve", swag=SNAPSHOTS),
