@@ -52,6 +52,7 @@ def fit(
 ) -> Posterior:
     """The posterior of `model` given `data = (x, y)` (None: the prior), by `method`: an object or a name.
 
+    With `data = (x, y, weight)` each row counts as often as its weight says: 2 is the row twice, 0 leaves it out.
     `start` are weights to start from (in the network's own tree, or with a leading chain axis) or a fitted posterior.
     With `out` the fit is written to that folder as it runs, survives a kill, and goes on with `resume`. `max_seconds`
     ends it early: what was drawn by then is the posterior, and it says so. `attach` is JSON that travels with the

@@ -20,7 +20,7 @@ from posteria.comparison.run.runner import Key, Ledger, run
 from posteria.comparison.tell import results, score_tables, sentences
 from posteria.data.arrays import check_same_length, check_x, rows
 from posteria.data.splits import last_rows
-from posteria.errors import SettingError
+from posteria.errors import DataError, SettingError
 from posteria.methods import registry
 from posteria.models.model import Model
 from posteria.tree import Json
@@ -190,6 +190,8 @@ def grade(
 
 def _given_rows(posterior: Any, data: tuple[Any, Any], scale: Any) -> Problem:
     """Rows to be graded on alone, for the model of a posterior."""
+    if len(data) != 2:
+        raise DataError(f"{len(data)} parts of data", "(x, y): rows are graded once each", "leave weights out")
     model, num_outputs = posterior.model, posterior.target.num_outputs
     x = check_x(data[0])
     y = np.asarray(data[1]) if scale is not None else model.likelihood.check(data[1], num_outputs or 1)

@@ -15,7 +15,7 @@ from posteria.data.preparation import Preparation
 from posteria.data.source import Source, read_more, read_source, source_of_frame
 from posteria.data.splits import Split, Splits, extremes
 from posteria.data.standardise import Standardiser
-from posteria.errors import SettingError
+from posteria.errors import DataError, SettingError
 from posteria.models.model import Model
 from posteria.models.priors import Normal
 from posteria.models.tabular import model_for
@@ -180,6 +180,8 @@ def _source(data: Any, target: str | None, kind: str | None, ignore: Sequence[st
 
 
 def _as_they_are(model: Model, data: tuple[Any, Any], name: str) -> Source:
+    if len(data) > 2:
+        raise DataError("data with weights", "(x, y): test rows count once each", "leave the weights out")
     target = Target(model, data)  # refuses what cannot be fitted, and says why
     kind = kind_of(model)
     num_classes = max(target.num_outputs or 0, 2) if kind == "classes" else 0  # one output is two classes

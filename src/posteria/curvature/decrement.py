@@ -182,7 +182,7 @@ def _conjugate_gradients(
 
 
 def _all_blocks(target: Target) -> list[tuple[Data, np.ndarray]]:
-    """All rows, and 1 for each that counts."""
+    """All rows, and how often each counts."""
     if target.data is None:
         return []
     return list(blocks(target.data, target.num_data, _block_size(target, target.num_data)))
@@ -198,7 +198,7 @@ def _curvature_blocks(target: Target) -> list[tuple[Data, np.ndarray]]:
 
 
 def _block_size(target: Target, num_rows: int) -> int:
-    x, _ = target.data or ((), ())
+    x, *_ = target.data or ((),)
     datum = max(LEAST_DATUM, sum(int(np.prod(leaf.shape[1:])) for leaf in jax.tree.leaves(x)))
     return int(np.clip(BLOCK_ELEMENTS // (ASSUMED_WIDTH * datum), 1, num_rows))
 

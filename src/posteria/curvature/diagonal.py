@@ -24,7 +24,7 @@ class Diagonal(Precision, Accumulated):
         return [squares(factors, hessians) for factors in jacobian]
 
     @classmethod
-    def finish(cls, weights: Sequence[Weight], sums: Sums, prior: np.ndarray, num_data: int) -> "Diagonal":
+    def finish(cls, weights: Sequence[Weight], sums: Sums, prior: np.ndarray, total: float) -> "Diagonal":
         return cls(as_array(np.concatenate([part.reshape(-1) for part in sums]) + prior))
 
     def noise(self, key: jax.Array) -> jax.Array:

@@ -30,7 +30,7 @@ class Full(Precision, Accumulated):
         return left.reshape(-1, left.shape[-1]).T @ formed.reshape(-1, formed.shape[-1])
 
     @classmethod
-    def finish(cls, weights: Sequence[Weight], sums: Sums, prior: np.ndarray, num_data: int) -> "Full":
+    def finish(cls, weights: Sequence[Weight], sums: Sums, prior: np.ndarray, total: float) -> "Full":
         unit = np.sqrt(prior)
         scaled = (sums + sums.T) / 2 / np.outer(unit, unit)
         scaled[np.diag_indices_from(scaled)] += 1.0

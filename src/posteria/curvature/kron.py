@@ -51,8 +51,8 @@ class Kron(Precision, Accumulated):
         return [_sums(weight, factors, hessians, counts) for weight, factors in zip(weights, jacobian)]
 
     @classmethod
-    def finish(cls, weights: Sequence[Weight], sums: Sums, prior: np.ndarray, num_data: int) -> "Kron":
-        return cls(tuple(_block(weight, part, weight.of(prior), num_data) for weight, part in zip(weights, sums)))
+    def finish(cls, weights: Sequence[Weight], sums: Sums, prior: np.ndarray, total: float) -> "Kron":
+        return cls(tuple(_block(weight, part, weight.of(prior), total) for weight, part in zip(weights, sums)))
 
     def noise(self, key: jax.Array) -> jax.Array:
         keys = jax.random.split(key, len(self.blocks))
@@ -101,12 +101,12 @@ def is_factored(weight: Weight) -> bool:
 def _sums(weight: Weight, factors: Factors, hessians: jax.Array, counts: jax.Array) -> Sums:
     if not is_factored(weight):
         return squares(factors, hessians)
-    inputs = (factors.inputs * counts[:, None, None]).reshape(-1, weight.rows)  # counts are 0 or 1
+    inputs = (factors.inputs * jnp.sqrt(counts)[:, None, None]).reshape(-1, weight.rows)
     left = factors.gradients.reshape(-1, weight.columns)
     return inputs.T @ inputs, left.T @ weighted(factors, hessians).reshape(-1, weight.columns)
 
 
-def _block(weight: Weight, sums: Sums, prior: np.ndarray, num_data: int) -> Block:
+def _block(weight: Weight, sums: Sums, prior: np.ndarray, total: float) -> Block:
     if not is_factored(weight):
         return Block(as_array(np.eye(1)), as_array(sums + prior), None)
     row_sums, column_sums = sums
@@ -115,7 +115,7 @@ def _block(weight: Weight, sums: Sums, prior: np.ndarray, num_data: int) -> Bloc
     is_even = np.allclose(shares, 1.0, rtol=1e-6)
     units = np.ones(len(shares)) if is_even else shares**-0.5
     row_values, rows = np.linalg.eigh(row_sums if is_even else units[:, None] * row_sums * units)
-    column_values, columns = np.linalg.eigh(column_sums / max(1, num_data * weight.positions))
+    column_values, columns = np.linalg.eigh(column_sums / max(total * weight.positions, 1e-30))
     entries = np.outer(row_values.clip(0), column_values.clip(0)) + prior.mean()
     if is_even:
         return Block(as_array(rows), as_array(entries), as_array(columns))

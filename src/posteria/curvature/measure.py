@@ -16,7 +16,7 @@ from posteria.curvature.jacobian import FactoredNetwork, factored
 from posteria.curvature.kron import Kron, is_factored
 from posteria.curvature.lowrank import Tridiagonal, all_directions, leading, low_rank, tridiagonaliser
 from posteria.curvature.precision import Precision, Sums, formed_jacobian
-from posteria.data.arrays import Data, rows
+from posteria.data.arrays import Data, parts, rows
 from posteria.errors import SettingError, TooLargeError
 from posteria.machine import available_memory, readable
 from posteria.models.target import Target
@@ -118,18 +118,23 @@ def measure(
         return _measure_low_rank(bare, network, params, data, settings, prior, key)
     sums = _compiled_zeros(bare, settings)()
     add = _compiled_block(bare, settings)
+    total = 0.0
     if data is not None:
         for number, (block, counts) in enumerate(blocks(data, num_data, block_rows(target, network, settings))):
             sums = add(sums, params, block, counts, jax.random.fold_in(key, number))
+            total += float(counts.sum(dtype=np.float64))
     sums = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), sums)
-    return ACCUMULATED[settings.structure].finish(network.weights, sums, np.asarray(prior, np.float64), num_data)
+    return ACCUMULATED[settings.structure].finish(network.weights, sums, np.asarray(prior, np.float64), total)
 
 
 def blocks(data: Data, num_data: int, size: int) -> Iterator[tuple[Data, np.ndarray]]:
-    """Rows in blocks of one size, and 1 for each that counts: the last block is filled with its last row."""
+    """Pairs (x, y) in blocks of one size, and how often each counts: the last block is filled with its last row, which
+    then counts no more."""
     for first in range(0, num_data, size):
         numbers = np.arange(first, first + size)
-        yield rows(data, np.minimum(numbers, num_data - 1)), (numbers < num_data).astype(np.float32)
+        x, y, weight = parts(rows(data, np.minimum(numbers, num_data - 1)))
+        counts = (numbers < num_data).astype(np.float32)
+        yield (x, y), counts if weight is None else counts * np.asarray(weight)
 
 
 def block_rows(target: Target, network: FactoredNetwork, settings: Settings) -> int:

@@ -82,7 +82,7 @@ class Accumulated(ABC):
 
     @classmethod
     @abstractmethod
-    def finish(cls, weights: Sequence[Weight], sums: Sums, prior: np.ndarray, num_data: int) -> "Precision":
+    def finish(cls, weights: Sequence[Weight], sums: Sums, prior: np.ndarray, total: float) -> "Precision":
         """The precision from the sums of all blocks (float64) and the prior's precision (size,)."""
 
 

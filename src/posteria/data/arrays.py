@@ -52,6 +52,32 @@ def check_same_length(x: Data, y: Data) -> None:
         )
 
 
+def check_weight(weight: ArrayLike, num: int) -> np.ndarray:
+    """How often each row counts: `num` numbers, none below 0 and not all 0."""
+    values = _check_leaf(weight, "weight")
+    if values.shape != (num,):
+        raise DataError(f"weight is {values.shape}", f"({num},), a number a row", "pass one weight for each row of x")
+    values = np.asarray(values, jax.dtypes.canonicalize_dtype(np.float64))
+    if (values < 0).any():
+        where = _few(np.flatnonzero(values < 0), "row")
+        raise DataError(f"weight has negative values ({where})", "0 or more", "a weight of 0 leaves a row out")
+    if not (values > 0).any():
+        raise DataError("all weights are 0", "some rows that count", "pass a weight above 0 for these")
+    return values
+
+
+def parts(data: Data) -> tuple[Data, Data, Data]:
+    """x, y and the weights of the rows, None where each counts once."""
+    x, y, *weight = data
+    return x, y, weight[0] if weight else None
+
+
+def weighted(terms: jax.Array, batch: Data) -> jax.Array:
+    """Terms (batch,), each as often as its row counts."""
+    _, _, weight = parts(batch)
+    return terms if weight is None else terms * weight
+
+
 def num_rows(x: Data) -> int:
     """Size of the leading axis."""
     return len(x) if is_frame(x) else len(jax.tree.leaves(x)[0])

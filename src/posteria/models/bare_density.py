@@ -45,6 +45,7 @@ class Density:
 
     data = None
     num_data = 0
+    total_weight = 0.0
     temperature = 1.0
     caveat = ""
     scales = None

@@ -42,9 +42,9 @@ class Likelihood(Protocol):
     - `output_hessian(own, outputs, y=None) -> (batch, outputs, outputs)`: the Hessian of -log_prob with respect to
       the outputs, in a positive semi-definite form (here: the Fisher information, its expectation over y);
     - `moment_update(precision, mean, variance, y, power=1.0) -> ((batch,), precision)`: log of the integral of
-      p(y | f)^power over f ~ N(mean, variance), outputs independent, for expectation propagation. Where its one own
-      parameter is the log of a precision, that comes as a `Gamma` with leaves (batch,) and goes as the Gamma with the
-      matching moments, row by row; else it is None;
+      p(y | f)^power over f ~ N(mean, variance), outputs independent, for expectation propagation; the power may be
+      traced. Where its one own parameter is the log of a precision, that comes as a `Gamma` with leaves (batch,) and
+      goes as the Gamma with the matching moments, row by row; else it is None;
     - `sample_own(key) -> own`: a draw of its own parameters from their prior, for the evidence by sampling.
     """
 
@@ -149,7 +149,7 @@ class Gaussian:
         noise = self.noise_std({})
         total = variance + noise**2 / power  # N^power is a normal of variance noise^2 / power, times what follows
         log_z = densities.normal(_residual(y, mean) / jnp.sqrt(total), 0.5 * jnp.log(total))
-        log_factor = (1 - power) * (jnp.log(noise) + 0.5 * densities.LOG_2PI) - 0.5 * math.log(power)
+        log_factor = (1 - power) * (jnp.log(noise) + 0.5 * densities.LOG_2PI) - 0.5 * jnp.log(power)
         return (log_z + log_factor).sum(-1), None
 
 

@@ -9,7 +9,17 @@ import numpy as np
 
 from posteria import compiled_files, tree
 from posteria.compiled import kept
-from posteria.data.arrays import Data, check_same_length, check_x, is_frame, num_rows, rows
+from posteria.data.arrays import (
+    Data,
+    check_same_length,
+    check_weight,
+    check_x,
+    is_frame,
+    num_rows,
+    parts,
+    rows,
+    weighted,
+)
 from posteria.errors import DataError, DensityError, NetworkError, SettingError
 from posteria.machine import check_room
 from posteria.models.bare_density import COPIES, broadcast_starts
@@ -19,11 +29,15 @@ from posteria.models.model import InputSpec, Model, initialiser, network_structs
 from posteria.models.scales import Scales
 from posteria.networks import Network, check_is_function_of_one_datum, check_outputs
 
+FEWEST_A_ROW, MOST_A_ROW = 0.1, 10.0  # weight on average, beyond which the user is told what it means
 Params = tree.Params  # {"network": ..., "likelihood": ...}, and "prior" where it has scales to infer
 
 
 class Target:
     """`(log p(w) + N/B sum_batch log p(y | x, w)) / T` over `{"network": ..., "likelihood": ...}`.
+
+    `data` are (x, y), or (x, y, weight): each row's log likelihood is then multiplied by its weight, so that a weight
+    of 2 is the row twice, and rows of weight 0 are left out.
 
     Equal for equal models, numbers of data and parameter shapes, whatever the data: compiled code is shared between
     fits, and takes `data` as an argument. Without data the target is the prior.
@@ -39,7 +53,7 @@ class Target:
         self._spec: InputSpec | None = None
         self.num_outputs: int | None = None
         self.columns: list[str] | None = None  # of a frame
-        x, y = _pair(data)
+        x, y, weight = _parts(data)
         if x is not None:
             self.columns = list(x.columns) if is_frame(x) else None
             x = check_x(x)
@@ -49,10 +63,12 @@ class Target:
             if y is not None:
                 y = model.likelihood.check(y, self.num_outputs)
                 check_same_length(x, y)
+                x, y, weight = _counted(x, y, weight)
             _check_network(model.network, self._spec, x)
         self._network_structs = _structs(model, self._spec)
         self.num_data = 0 if y is None else num_rows(x)
-        self.data = None if y is None else tree.on_device((x, y))
+        self.data = None if y is None else tree.on_device((x, y) if weight is None else (x, y, weight))
+        self.total_weight = self.num_data if y is None or weight is None else float(np.sum(weight, dtype=np.float64))
         self._leaves = model.leaves(x)
         if hasattr(model.prior, "check"):
             model.prior.check(self._leaves)
@@ -100,6 +116,8 @@ class Target:
     @property
     def caveat(self) -> str:
         """What the user should know of this target; empty where there is nothing."""
+        if not FEWEST_A_ROW < self.total_weight / max(1, self.num_data) < MOST_A_ROW and self.num_data:
+            return f"the weights of {self.num_data} rows add up to {self.total_weight:.3g}: as many rows they count as"
         if self._spec is None and any(leaf.fan_in for leaf in self._leaves):
             return (
                 "no x was given, so fan-in was read off the kernels' shapes as (..., in, out); (x, None) would tell it"
@@ -114,9 +132,10 @@ class Target:
         return self.relative_log_prior(params)
 
     def log_likelihood(self, params: Params, batch: Data) -> jax.Array:
-        """One term a datum, never averaged: (batch,)."""
-        x, y = batch
-        return self.model.likelihood.log_prob(params["likelihood"], self.model.outputs(params["network"], x), y)
+        """One term a datum, times its weight, never averaged: (batch,)."""
+        x, y, _ = parts(batch)
+        terms = self.model.likelihood.log_prob(params["likelihood"], self.model.outputs(params["network"], x), y)
+        return weighted(terms, batch)
 
     def log_density(self, params: Params, batch: Data = None, likelihood_power: jax.Array | float = 1.0) -> jax.Array:
         """Tempered and unnormalised; `batch` stands for all N data. No batch and no data: the prior."""
@@ -283,12 +302,25 @@ def _structs(model: Model, spec: InputSpec | None) -> Params:
         raise
 
 
-def _pair(data: Data) -> tuple[Data, Data]:
+def _parts(data: Data) -> tuple[Data, Data, Data]:
     if data is None:
-        return None, None
-    if not isinstance(data, tuple | list) or len(data) != 2:
-        raise DataError(f"data is {type(data).__name__}", "a pair (x, y), or None for the prior", "pass (x, y)")
-    return data[0], data[1]
+        return None, None, None
+    if not isinstance(data, tuple | list) or len(data) not in (2, 3):
+        raise DataError(
+            f"data is {type(data).__name__}", "(x, y) or (x, y, weight), or None for the prior", "pass (x, y)"
+        )
+    return parts(data)
+
+
+def _counted(x: Data, y: Data, weight: Data) -> tuple[Data, Data, Data]:
+    """The rows that count, and how often; None where each does once."""
+    if weight is None:
+        return x, y, None
+    weight = check_weight(weight, num_rows(x))
+    if not weight.all():
+        counts = np.flatnonzero(weight)
+        x, y, weight = rows(x, counts), rows(y, counts), weight[counts]
+    return x, y, None if (weight == 1).all() else weight
 
 
 def _check_network(network: Network, spec: InputSpec, x: Data) -> None:

@@ -5,18 +5,18 @@ the shape of the prediction; Sadinle et al. 2019, sets of classes; Guo et al. 20
 """
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from posteria import metrics, tree
+from posteria import tree
 from posteria.data.arrays import Data
 from posteria.errors import DataError
 from posteria.models.target import Target
 from posteria.posteriors.base import Calibrated, Posterior
 from posteria.posteriors.calibrated_predictive import CalibratedClasses, CalibratedCounts, CalibratedNumbers, scaled
-from posteria.posteriors.conformal import ROUNDING, ScoreDistribution, threshold
+from posteria.posteriors.conformal import ROUNDING, ScoreDistribution, repeated, threshold
 from posteria.posteriors.predictive import Predictive
 from posteria.tree import Arrays, Json
 
@@ -132,11 +132,13 @@ def of_classes(
     y: np.ndarray,
     groups: np.ndarray | None = None,
     temperature: float | None = None,
+    weight: np.ndarray | None = None,
 ) -> CalibratedPosterior:
     """From the probabilities of rows that were not fitted to, and their labels; `temperature` is the best, or given."""
-    temperature = best_temperature(probs, y) if temperature is None else temperature
+    temperature = best_temperature(probs, y, weight) if temperature is None else temperature
     scores = 1.0 - _of_labels(scaled(probs, temperature), y)
-    return CalibratedPosterior(posterior, scores, temperature, _coverage_of_sets(probs, scores, y), groups)
+    coverage = _coverage_of_sets(probs, scores, y, weight)
+    return CalibratedPosterior(posterior, repeated(scores, weight), temperature, coverage, groups)
 
 
 def scores_about(shape: Any, y: np.ndarray, is_count: bool) -> np.ndarray:
@@ -148,25 +150,31 @@ def scores_about(shape: Any, y: np.ndarray, is_count: bool) -> np.ndarray:
     return np.where(error > 0, error / above, error / below)
 
 
-def covered(predictive: Predictive, y: np.ndarray) -> dict[float, float]:
+def covered(predictive: Predictive, y: np.ndarray, weight: np.ndarray | None = None) -> dict[float, float]:
     """The share of rows inside the prediction's own central intervals, by level."""
     if not predictive.is_count:  # by the distribution function, which is cheaper than its inverse
         away = 2 * np.abs(predictive.cdf(y) - 0.5)
-        return {level: float((away <= level).mean()) for level in LEVELS}
+        return {level: _share(away <= level, weight) for level in LEVELS}
     shares = {}
     for level in LEVELS:
         lower, upper = predictive.interval(level)
-        shares[level] = float(metrics.coverage(lower, upper, y.reshape(lower.shape)))
+        y = y.reshape(lower.shape)
+        shares[level] = _share((lower <= y) & (y <= upper), weight)
     return shares
 
 
-def best_temperature(probs: np.ndarray, labels: np.ndarray) -> float:
+def _share(holds: np.ndarray, weight: np.ndarray | None) -> float:
+    """Of rows (and targets) of which it holds."""
+    return float(np.average(holds.reshape(len(holds), -1).mean(1), weights=weight))
+
+
+def best_temperature(probs: np.ndarray, labels: np.ndarray, weight: np.ndarray | None = None) -> float:
     """Of the likelihood of the labels."""
     from scipy.optimize import minimize_scalar
 
     def negative_log_likelihood(log_temperature: float) -> float:
         chosen = _of_labels(scaled(probs, math.exp(log_temperature)), labels)
-        return float(-np.log(np.maximum(chosen, 1e-30)).mean())
+        return float(-np.average(np.log(np.maximum(chosen, 1e-30)), weights=weight))
 
     bounds = (-MAX_LOG_TEMPERATURE, MAX_LOG_TEMPERATURE)
     return math.exp(minimize_scalar(negative_log_likelihood, bounds=bounds, method="bounded").x)
@@ -183,32 +191,48 @@ def _of_labels(probs: np.ndarray, labels: np.ndarray) -> np.ndarray:
     return probs[np.arange(len(labels)), labels.astype(int).reshape(-1)]
 
 
-def coverage_of_scores(scores: np.ndarray, before: dict[float, Any]) -> Coverage:
+def coverage_of_scores(scores: np.ndarray, before: dict[float, Any], weight: np.ndarray | None = None) -> Coverage:
     """Before: as given, of the posterior's own intervals. After: each half of the rows by the other half's scores."""
     told = {}
-    for level in _levels_for(len(scores) // 2):
+    halves = _halves(scores, weight)
+    for level in _levels_for(min(len(half.repeated) for half in halves)):
         after = []
-        for half, other in ((scores[::2], scores[1::2]), (scores[1::2], scores[::2])):
-            low, high = ScoreDistribution.of(half).quantile(np.array([(1 - level) / 2, (1 + level) / 2]))
-            after.append(((other >= low) & (other <= high)).mean())
+        for half, other in (halves, halves[::-1]):
+            low, high = ScoreDistribution.of(half.repeated).quantile(np.array([(1 - level) / 2, (1 + level) / 2]))
+            after.append(_share((other.scores >= low) & (other.scores <= high), other.weight))
         told[level] = {"before": float(before[level]), "after": float(np.mean(after))}
     return told
 
 
-def _coverage_of_sets(probs: np.ndarray, scores: np.ndarray, labels: np.ndarray) -> Coverage:
+class _Half(NamedTuple):
+    scores: np.ndarray
+    weight: np.ndarray | None
+    repeated: np.ndarray
+
+
+def _halves(scores: np.ndarray, weight: np.ndarray | None) -> tuple[_Half, _Half]:
+    """Every other row, and the rest."""
+    first, last = ((scores[i::2], None if weight is None else weight[i::2]) for i in (0, 1))
+    return _Half(*first, repeated(*first)), _Half(*last, repeated(*last))
+
+
+def _coverage_of_sets(
+    probs: np.ndarray, scores: np.ndarray, labels: np.ndarray, weight: np.ndarray | None = None
+) -> Coverage:
     """Before: of the sets that hold `level` of the plain probability, the most probable classes first."""
     order = np.argsort(-probs, axis=1)
     mass_before = np.cumsum(np.take_along_axis(probs, order, 1), 1) - np.take_along_axis(probs, order, 1)
     place = (order == labels.astype(int).reshape(-1, 1)).argmax(1)
     needed = mass_before[np.arange(len(labels)), place]  # a set that holds more than this has the label
-    halves = scores[::2], scores[1::2]
-    return {
-        level: {
-            "before": float((needed < level).mean()),
-            "after": float(np.mean([(halves[1 - i] <= threshold(halves[i], level)).mean() for i in (0, 1)])),
-        }
-        for level in _levels_for(len(labels) // 2)
-    }
+    halves = _halves(scores, weight)
+    told = {}
+    for level in _levels_for(min(len(half.repeated) for half in halves)):
+        after = [
+            _share(other.scores <= threshold(half.repeated, level), other.weight)
+            for half, other in (halves, halves[::-1])
+        ]
+        told[level] = {"before": _share(needed < level, weight), "after": float(np.mean(after))}
+    return told
 
 
 def _levels_for(num_rows: int) -> list[float]:

@@ -20,6 +20,7 @@ FEWEST_BETWEEN = 2.0  # scores between two neighbouring levels
 TAIL_STEPS = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0)  # beyond the last level, in units of the normal variable
 DEGREES = (3.0, 4.0, 6.0, 10.0, 30.0, 1000.0)  # of freedom that the tails may have
 LEAST_SLOPE = 0.02  # of the average one: ties would have an infinite density
+MOST_REPEATED = 100_000  # scores of weighted rows
 ROUNDING = 1e-6  # of a level: 0.9 is not quite 0.9 in float32, and the rank of a score must not depend on it
 
 
@@ -112,6 +113,25 @@ def threshold(scores: np.ndarray, level: float) -> np.ndarray:
     check_level(level, len(scores))
     rank = max(1, math.ceil((len(scores) + 1) * (level - ROUNDING)))
     return np.sort(scores, axis=0)[rank - 1]
+
+
+def repeated(scores: np.ndarray, weight: np.ndarray | None) -> np.ndarray:
+    """Scores of rows that count `weight` times, as scores that count once each: of whole weights, each that often.
+
+    Of others, as many as the weights add up to (at least as many as share them, sum(w)^2 / sum(w^2); Kish 1965), at
+    even steps of the weighted distribution, column by column.
+    """
+    if weight is None:
+        return scores
+    total = float(weight.sum())
+    num = int(np.clip(round(total), round(total**2 / float((weight**2).sum())), max(MOST_REPEATED, len(scores))))
+    wanted = (np.arange(num) + 0.5) * (total / num)
+    columns = []
+    for column in scores.reshape(len(scores), -1).T:
+        order = np.argsort(column, kind="stable")
+        found = np.searchsorted(np.cumsum(weight[order]), wanted)
+        columns.append(column[order][np.minimum(found, len(order) - 1)])
+    return np.stack(columns, axis=1).reshape(num, *scores.shape[1:])
 
 
 def _levels(num: int) -> np.ndarray:

@@ -163,8 +163,8 @@ class ExactLaws(MethodLaws):
     def test_linear_regression_has_its_closed_form_mean_and_covariance(self) -> None:
         self.check("linear_regression")
 
-    def test_duplicating_the_data_moves_them_as_the_formula_says(self) -> None:
-        self.check("linear_regression", copies=4)
+    def test_rows_that_come_twice_and_rows_that_count_twice_move_them_as_the_formula_says(self) -> None:
+        self.check("linear_regression", copies=2, weighted=True)
 
     def test_temperature_scales_the_covariance(self) -> None:
         self.check("linear_regression", temperature=0.25)
@@ -241,8 +241,8 @@ class FamilyOptimumLaws(MethodLaws):
     def test_linear_regression_has_its_optimum(self) -> None:
         self.check("linear_regression")
 
-    def test_duplicating_the_data_moves_it_as_the_formula_says(self) -> None:
-        self.check("linear_regression", copies=4)
+    def test_rows_that_come_twice_and_rows_that_count_twice_move_it_as_the_formula_says(self) -> None:
+        self.check("linear_regression", copies=2, weighted=True)
 
     def test_at_a_temperature_it_is_the_tempered_optimum(self) -> None:
         self.check("linear_regression", temperature=0.25)

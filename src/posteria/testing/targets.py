@@ -35,6 +35,7 @@ def linear_network(init_scale: float = 0.0) -> Network:
     return Network(init, lambda params, x: x @ params["weight"] + params["bias"])
 
 
+WEIGHTS = 2.0, 0.5, 3.0, 0.0, 1.0  # of rows, in turn
 _NETWORK = linear_network()  # one for all, so that compiled code is shared
 
 
@@ -45,19 +46,23 @@ def linear_regression(
     prior_std: float = 0.7,
     temperature: float = 1.0,
     copies: int = 1,
+    weighted: bool = False,
 ) -> KnownPosterior:
-    """Bayesian linear regression with correlated features; `copies` repeats every row. Bishop 2006, section 3.3."""
+    """Bayesian linear regression with correlated features; `copies` repeats every row, and `weighted` rows count 0.5 to
+    3 times, some not at all. Bishop 2006, section 3.3."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(num_data, num_features))
     x[:, 1:] += 0.7 * x[:, :1]
     y = x @ rng.normal(size=num_features) + 0.3 + noise * rng.normal(size=num_data)
     x, y = np.tile(x, (copies, 1)).astype(np.float32), np.tile(y, copies).astype(np.float32)
     design = np.concatenate([np.ones((len(x), 1)), x], axis=1)  # the bias comes first in the flat weights
-    precision = design.T @ design / noise**2 + np.eye(num_features + 1) / prior_std**2
+    weight = np.resize(np.array(WEIGHTS, np.float32), len(x)) if weighted else np.ones(len(x), np.float32)
+    scaled = (design.T * weight) / noise**2
+    precision = scaled @ design + np.eye(num_features + 1) / prior_std**2
     return KnownPosterior(
         Model(_NETWORK, Gaussian(noise), Normal(prior_std), temperature),
-        (x, y),
-        np.linalg.solve(precision, design.T @ y / noise**2),
+        (x, y, weight) if weighted else (x, y),
+        np.linalg.solve(precision, scaled @ y),
         temperature * np.linalg.inv(precision),
     )
 

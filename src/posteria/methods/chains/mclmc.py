@@ -177,11 +177,11 @@ def run_motion(
         info |= virials(jax.random.fold_in(key_draws, VIRIAL_STREAM), target, chains.kept, target.num_data)
     draws = Draws(bare.structs, chains.kept, info)
     if isinstance(method, MCLMC) and method.drop_frozen:
-        draws = without_frozen(draws, target.num_data, run)
+        draws = without_frozen(draws, target.total_weight, run)
     return draws if isinstance(target, Density) else DrawsPosterior(bare, draws)
 
 
-def without_frozen(draws: Draws, num_data: int, run: Run) -> Draws:
+def without_frozen(draws: Draws, num_data: float, run: Run) -> Draws:
     """Without chains whose mean log density is below the best one's by more than chains that mix could differ.
 
     Where the posterior has its mass the log density varies by sqrt(size / 2) nats about its mean; between modes, which

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from posteria import tree
 from posteria.compiled import kept
-from posteria.data.arrays import Data
+from posteria.data.arrays import Data, parts, weighted
 from posteria.engine.loop import Run
 from posteria.methods.dropout.noisy_ascent import Objective, Schedule, ascend
 from posteria.models.target import Target, check_starts
@@ -129,7 +129,8 @@ def noisy_log_density(
     log_prior = target.log_prior(params | {"network": weights})
     if batch is None:
         return target.tempered(log_prior, None)
-    x, y = batch
+    x, y, _ = parts(batch)
     outputs = dropout.noisy_outputs(target.model.network, noise, key_data, params["network"], x, selected, strengths)
     outputs = outputs[:, None] if outputs.ndim == 1 else outputs
-    return target.tempered(log_prior, target.model.likelihood.log_prob(params["likelihood"], outputs, y))
+    log_likelihood = target.model.likelihood.log_prob(params["likelihood"], outputs, y)
+    return target.tempered(log_prior, weighted(log_likelihood, batch))

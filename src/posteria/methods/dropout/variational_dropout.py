@@ -21,7 +21,7 @@ import numpy as np
 
 from posteria import tree
 from posteria.compiled import kept
-from posteria.data.arrays import Data
+from posteria.data.arrays import Data, parts, weighted
 from posteria.engine.loop import Run
 from posteria.errors import SettingError
 from posteria.methods.dropout.fixed_rate import first_params
@@ -153,10 +153,11 @@ def data_term(
             log_prior += prior_of(target, leaf).log_prob(value, leaf)
     if batch is None:
         return target.tempered(log_prior, None)
-    x, y = batch
+    x, y, _ = parts(batch)
     out = outputs(x)
     out = out[:, None] if out.ndim == 1 else out
-    return target.tempered(log_prior, target.model.likelihood.log_prob(params["likelihood"], out, y))
+    log_likelihood = target.model.likelihood.log_prob(params["likelihood"], out, y)
+    return target.tempered(log_prior, weighted(log_likelihood, batch))
 
 
 # ---- leaves

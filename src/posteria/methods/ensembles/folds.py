@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from posteria import tree
-from posteria.data.arrays import rows
+from posteria.data.arrays import parts, rows
 from posteria.engine.loop import Run
 from posteria.errors import DataError, SettingError
 from posteria.methods.points import fold_climb
@@ -22,6 +22,7 @@ from posteria.models.target import Target
 from posteria.posteriors import calibrated
 from posteria.posteriors.base import Posterior
 from posteria.posteriors.calibrated import CalibratedPosterior
+from posteria.posteriors.conformal import repeated
 from posteria.posteriors.draws import Draws, DrawsPosterior
 from posteria.posteriors.left_out import MOST_WIDENED, FoldsPosterior, Widths, widths_target
 from posteria.settings import AnyMethod, Several, check_settings
@@ -70,19 +71,20 @@ class Folds:
         climbs = isinstance(self.method, MAP)
         members = (self._climbed if climbs else self._one_by_one)(key_fit, target, folds, start, run)
         posterior = FoldsPosterior(target, members)
-        x, y = (jax.tree.map(np.asarray, part) for part in target.data)
+        x, y, weight = parts(jax.tree.map(np.asarray, target.data))
         if hasattr(target.model.likelihood, "probs"):
-            return self._calibrated_classes(posterior, folds, x, y)
-        left_out = self._left_out(members, folds, x, y)
+            return self._calibrated_classes(posterior, folds, x, y, weight)
+        left_out = self._left_out(members, folds, x, y, weight)
         is_count = target.model.likelihood.kind == "counts"
         scores = calibrated.scores_about([part.mean(0) for part in left_out.shape], y, is_count)
-        together = _gain_of_all(left_out.shape, y, len(members))
+        together = _gain_of_all(left_out.shape, y, len(members), weight)
         if self.learns_widths and _may_learn_widths(target):
             centre, first = left_out.shape[0].mean(0), folds[: self.num_folds]
-            posterior.widths, log_widths = _learn_widths(key_widths, x, centre, scores, first, run)
+            posterior.widths, log_widths = _learn_widths(key_widths, x, centre, scores, first, run, weight)
             scores = scores * np.exp(-log_widths)
-        coverage = calibrated.coverage_of_scores(scores, left_out.covered)
-        optimism = 1.0 + OPTIMISM / np.sqrt(len(y))
+        coverage = calibrated.coverage_of_scores(scores, left_out.covered, weight)
+        scores = repeated(scores, weight)
+        optimism = 1.0 + OPTIMISM / np.sqrt(len(scores))
         return CalibratedPosterior(posterior, scores * together * optimism, 1.0, coverage)
 
     def divided(self, key: jax.Array, num_rows: int) -> list[np.ndarray]:
@@ -91,25 +93,30 @@ class Folds:
         orders = [random.permutation(num_rows) for _ in range(self.num_repeats)]
         return [np.sort(order[i :: self.num_folds]) for order in orders for i in range(self.num_folds)]
 
-    def _left_out(self, members: list[Any], folds: list[np.ndarray], x: Any, y: np.ndarray) -> "LeftOut":
+    def _left_out(
+        self, members: list[Any], folds: list[np.ndarray], x: Any, y: np.ndarray, weight: np.ndarray | None
+    ) -> "LeftOut":
         shape = [np.empty((self.num_repeats, len(y), _num_targets(y))) for _ in range(3)]
         covered = dict.fromkeys(calibrated.LEVELS, 0.0)
         for i, (member, fold) in enumerate(zip(members, folds)):
             predictive = member.predict(rows(x, fold))
             for part, values in zip(shape, predictive.half_widths):
                 part[i // self.num_folds, fold] = values
-            share = len(fold) / len(y) / self.num_repeats
-            for level, own in calibrated.covered(predictive, y[fold]).items():
-                covered[level] += share * own
+            own_weight = None if weight is None else weight[fold]
+            share = len(fold) / len(y) if weight is None else weight[fold].sum() / weight.sum()
+            for level, own in calibrated.covered(predictive, y[fold], own_weight).items():
+                covered[level] += float(share) / self.num_repeats * own
         return LeftOut(shape, covered)
 
-    def _calibrated_classes(self, posterior: Any, folds: list[np.ndarray], x: Any, y: np.ndarray) -> Posterior:
-        parts = [np.asarray(member.predict(rows(x, fold)).probs) for member, fold in zip(posterior.members, folds)]
-        probs = np.empty((self.num_repeats, len(y), parts[0].shape[1]))
-        for i, (part, fold) in enumerate(zip(parts, folds)):
+    def _calibrated_classes(
+        self, posterior: Any, folds: list[np.ndarray], x: Any, y: np.ndarray, weight: np.ndarray | None
+    ) -> Posterior:
+        of_folds = [np.asarray(member.predict(rows(x, fold)).probs) for member, fold in zip(posterior.members, folds)]
+        probs = np.empty((self.num_repeats, len(y), of_folds[0].shape[1]))
+        for i, (part, fold) in enumerate(zip(of_folds, folds)):
             probs[i // self.num_folds, fold] = part
-        temperature = _temperature_of_all(probs, y, len(folds))
-        return calibrated.of_classes(posterior, probs.mean(0), y, temperature=temperature)
+        temperature = _temperature_of_all(probs, y, len(folds), weight)
+        return calibrated.of_classes(posterior, probs.mean(0), y, temperature=temperature, weight=weight)
 
     def _climbed(self, key: jax.Array, target: Target, folds: list[np.ndarray], start: Any, run: Run) -> list[Any]:
         batch_size = self.method.batch_size or target.num_data
@@ -148,7 +155,9 @@ class LeftOut(NamedTuple):
     covered: dict[float, float]  # the share of rows inside their own intervals, by level
 
 
-def _gain_of_all(shape: list[np.ndarray], y: np.ndarray, num_members: int) -> np.ndarray:
+def _gain_of_all(
+    shape: list[np.ndarray], y: np.ndarray, num_members: int, weight: np.ndarray | None = None
+) -> np.ndarray:
     """The size of the errors of all members' average, in those of one average of repeats: (target,).
 
     An average of m members has the squared error e + v / m, where v is their variance about their mean: repeats show
@@ -160,8 +169,10 @@ def _gain_of_all(shape: list[np.ndarray], y: np.ndarray, num_members: int) -> np
     centre, below, above = shape
     errors = (y.reshape(centre.shape[1:]) - centre) / (0.5 * (below + above)).mean(0)
     of_average = errors.mean(0) ** 2
-    is_usual = of_average <= np.quantile(of_average, 0.99, axis=0)
-    one, average = (np.where(is_usual, part, 0.0).mean(0) for part in ((errors**2).mean(0), of_average))
+    is_usual = of_average <= np.quantile(repeated(of_average, weight), 0.99, axis=0)
+    one, average = (
+        np.average(np.where(is_usual, part, 0.0), axis=0, weights=weight) for part in ((errors**2).mean(0), of_average)
+    )
     variance = (one - average) * num_repeats / (num_repeats - 1)
     common = np.maximum(one - variance, 0.0)
     ratio = (common + variance / num_members) / np.maximum(common + variance / num_repeats, 1e-300)
@@ -169,14 +180,15 @@ def _gain_of_all(shape: list[np.ndarray], y: np.ndarray, num_members: int) -> np
     return gain
 
 
-def _temperature_of_all(probs: np.ndarray, y: np.ndarray, num_members: int) -> float:
+def _temperature_of_all(probs: np.ndarray, y: np.ndarray, num_members: int, weight: np.ndarray | None = None) -> float:
     """Of the average of all members' probabilities, which is less sure than one of few: by what one and the average of
     repeats show, as `_gain_of_all` has it of errors."""
     num_repeats = len(probs)
-    average = math.log(calibrated.best_temperature(probs.mean(0), y))
+    average = math.log(calibrated.best_temperature(probs.mean(0), y, weight))
     if num_repeats == 1:
         return math.exp(average)
-    one = math.log(calibrated.best_temperature(probs.reshape(-1, probs.shape[-1]), np.tile(y, num_repeats)))
+    each = None if weight is None else np.tile(weight, num_repeats)
+    one = math.log(calibrated.best_temperature(probs.reshape(-1, probs.shape[-1]), np.tile(y, num_repeats), each))
     slope = (one - average) / (1 - 1 / num_repeats)  # in 1 / members
     return math.exp(average + slope * (1 / num_members - 1 / num_repeats))
 
@@ -192,14 +204,20 @@ def _may_learn_widths(target: Target) -> bool:
 
 
 def _learn_widths(
-    key: jax.Array, x: np.ndarray, centre: np.ndarray, scores: np.ndarray, folds: list[np.ndarray], run: Run
+    key: jax.Array,
+    x: np.ndarray,
+    centre: np.ndarray,
+    scores: np.ndarray,
+    folds: list[np.ndarray],
+    run: Run,
+    weight: np.ndarray | None = None,
 ) -> tuple[Widths | None, np.ndarray]:
     """A network of the logarithm of the errors' size, and what it says of each row by the fold that left it out."""
     unit = np.maximum(np.median(np.abs(scores), axis=0), 1e-12)
     mean, spread = centre.mean(0), np.maximum(centre.std(0), 1e-12)
     inputs = np.concatenate([x, (centre - mean) / spread], axis=1).astype(np.float32)
     errors = (scores / unit).astype(np.float32)
-    target = widths_target(inputs.shape[1], errors.shape[1], (inputs, errors))
+    target = widths_target(inputs.shape[1], errors.shape[1], (inputs, errors, weight))
     climbed = fold_climb.climb(
         key,
         target,
@@ -209,15 +227,19 @@ def _learn_widths(
         batch_size=WIDTHS_BATCH,
         learning_rate=WIDTHS_RATE,
     )
-    gains = _gains_over_a_constant(target.model.likelihood, climbed.outputs[0], errors)
-    if gains.mean() < LEAST_GAIN + gains.std() / np.sqrt(len(gains)):
+    gains = _gains_over_a_constant(target.model.likelihood, climbed.outputs[0], errors, weight)
+    gain = np.average(gains, weights=weight)
+    spread_of_gains = np.sqrt(np.average((gains - gain) ** 2, weights=weight))
+    if gain < LEAST_GAIN + spread_of_gains / np.sqrt(target.total_weight):
         run.note("widths are the same for all rows: no network predicts the size of the errors better")
         return None, np.zeros_like(scores)
     log_widths = np.clip(climbed.outputs[0], -MOST_WIDENED, MOST_WIDENED).astype(np.float64)
     return Widths(target, climbed.flat, mean, spread), log_widths
 
 
-def _gains_over_a_constant(likelihood: Any, outputs: np.ndarray, errors: np.ndarray) -> np.ndarray:
+def _gains_over_a_constant(
+    likelihood: Any, outputs: np.ndarray, errors: np.ndarray, weight: np.ndarray | None
+) -> np.ndarray:
     """Of log likelihood, row by row, over the best width that is the same for all rows."""
     from scipy.stats import t
 
@@ -225,6 +247,7 @@ def _gains_over_a_constant(likelihood: Any, outputs: np.ndarray, errors: np.ndar
         found: np.ndarray = (t.logpdf(errors * np.exp(-log_scale), likelihood.df) - log_scale).sum(-1)
         return found
 
-    best = max((log_likelihoods(level) for level in np.linspace(-3, 3, 121)), key=np.mean)
+    constants = (log_likelihoods(level) for level in np.linspace(-3, 3, 121))
+    best = max(constants, key=lambda terms: np.average(terms, weights=weight))
     gains: np.ndarray = log_likelihoods(outputs) - best
     return gains

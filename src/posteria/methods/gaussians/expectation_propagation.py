@@ -19,7 +19,7 @@ from jax.scipy.special import digamma, polygamma
 
 from posteria import tree
 from posteria.compiled import kept
-from posteria.data.arrays import Data
+from posteria.data.arrays import Data, parts
 from posteria.data.batches import take
 from posteria.engine.loop import Kernel, Run
 from posteria.errors import SettingError
@@ -60,6 +60,12 @@ class ExpectationPropagation:
             return MomentPosterior(bare, jnp.zeros_like(scale), Full(jnp.diag(scale)) if is_linear else Diagonal(scale))
         precision = Gamma(jnp.asarray(self.gamma_shape), jnp.asarray(self.gamma_rate))
         noise = precision if jax.tree.leaves(bare.structs["likelihood"]) else None
+        if len(target.data) > 2 and (noise is not None or not is_linear):
+            raise SettingError(
+                "weights of rows, with Gamma priors of its own, for which each row is seen once",
+                "a linear model of known noise for weights",
+                "leave the weights out, or use Laplace or a sampler",
+            )
         key_start, key_loop = jax.random.split(key)
         if is_linear:
             begin: Any = jnp.zeros_like(unit_vector(bare)), noise
@@ -169,10 +175,12 @@ def linear_kernel(target: Target) -> Kernel:
             cavity_variance = 1 / (1 / variance - site.precision)
             cavity_mean = cavity_variance * (mean / variance - site.shift)
             cavity_noise = jax.tree.map(lambda all, own: (all - own)[None], state.noise, site.noise)
-            y = take(data[1], i[None])
+            y, power = take(data[1], i[None]), 1 / target.temperature
+            if len(data) > 2:
+                power *= data[2][i]
 
             def log_z(mean: jax.Array, variance: jax.Array) -> tuple[jax.Array, Gamma | None]:
-                value, noise = update(cavity_noise, mean[None], variance[None], y, 1 / target.temperature)
+                value, noise = update(cavity_noise, mean[None], variance[None], y, power)
                 return value[0], noise
 
             (value, noise), (slope, slope_variance) = jax.value_and_grad(log_z, (0, 1), has_aux=True)(
@@ -241,9 +249,15 @@ def _log_evidence(target: Target) -> Callable[..., tree.Tree]:
         variance = jnp.einsum("nki,ij,nkj->nk", rows, state.covariance, rows)
         cavity_variance = 1 / (1 / variance - precision)
         cavity_mean = cavity_variance * (mean / variance - shift)
-        log_z, _ = target.model.likelihood.moment_update(  # type: ignore[attr-defined]
-            None, cavity_mean + offsets, cavity_variance, data[1]
-        )
+        _, y, weight = parts(data)
+        powers = jnp.ones(len(mean)) if weight is None else weight
+
+        def of_row(mean: jax.Array, variance: jax.Array, y: jax.Array, power: jax.Array) -> jax.Array:
+            likelihood: Any = target.model.likelihood
+            value: jax.Array = likelihood.moment_update(None, mean[None], variance[None], y[None], power)[0][0]
+            return value
+
+        log_z = jax.vmap(of_row)(cavity_mean + offsets, cavity_variance, y, powers)
         log_site = 0.5 * (jnp.log(variance / cavity_variance) + mean**2 / variance - cavity_mean**2 / cavity_variance)
         factor = jnp.linalg.cholesky(state.covariance)
         white = jax.scipy.linalg.solve_triangular(factor, state.mean, lower=True)

@@ -182,7 +182,7 @@ def default_map(target: Target) -> MAP:
     would then ask for more than there is, and intervals would cover too much.
     """
     has_noise = bool(jax.tree.leaves(target.structs["likelihood"]))
-    is_determined = tree.size(target.structs["network"]) < target.num_data
+    is_determined = tree.size(target.structs["network"]) < target.total_weight
     is_tuned = has_noise and is_determined and target.temperature == 1.0 and not target.scales
     tune: Literal["noise"] | None = "noise" if is_tuned else None
     if target.num_data <= FULL_BATCH:

@@ -17,7 +17,7 @@ import numpy as np
 from posteria import tree
 from posteria.curvature.jacobian import factored
 from posteria.curvature.measure import measure
-from posteria.data.arrays import Data
+from posteria.data.arrays import Data, parts
 from posteria.engine.loop import Run
 from posteria.methods.points.map import MAP, hold_out
 from posteria.methods.points.tuning import prior_precision, tuning_settings
@@ -34,16 +34,18 @@ def cross_checked(climber: MAP, key: jax.Array, target: Target, params: tree.Par
     is_checked = target.scales and target.data is not None and target.temperature == 1.0
     likelihood: Any = target.model.likelihood
     has_noise = hasattr(likelihood, "noise_std") and jax.tree.leaves(params["likelihood"])
-    if not is_checked or not has_noise or tree.size(target.structs["network"]) < target.num_data:
+    if not is_checked or not has_noise or tree.size(target.structs["network"]) < target.total_weight:
         return params
     key_split, key_init, key_climb, key_measure = jax.random.split(jax.random.fold_in(key, CHECK_STREAM), 4)
-    part, (x, y) = hold_out(key_split, target.holding("prior", "likelihood"), HELD_OUT)
+    part, held_out = hold_out(key_split, target.holding("prior", "likelihood"), HELD_OUT)
+    x, y, weight = parts(held_out)
     ascent = replace(climber, tune=None, validation=0.0, num_epochs=max(1, climber.num_epochs // 2))
     start = part.init(key_init) | {name: value for name, value in params.items() if name != "network"}
     climbed = ascent.climb(key_climb, part, tree.stack([start]), run.stage("held out"), final_when_late=True)
     mean, variances = _moments(part, tree.index(climbed.params, 0), x, key_measure)
     noise = np.asarray(likelihood.noise_std(params["likelihood"]), np.float64)
-    factor = float(np.mean((np.asarray(y, np.float64).reshape(mean.shape) - mean) ** 2 / (variances + noise**2)))
+    ratios = (np.asarray(y, np.float64).reshape(mean.shape) - mean) ** 2 / (variances + noise**2)
+    factor = float(np.average(ratios.mean(1), weights=weight))
     run.note(f"scales and noise have {factor:.2g} times the evidence's variances, as {len(mean)} held-out rows ask for")
     return params | {part: _with_variances(params[part], factor) for part in ("likelihood", "prior")}
 

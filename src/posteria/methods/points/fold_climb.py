@@ -14,7 +14,7 @@ import numpy as np
 
 from posteria import tree
 from posteria.compiled import kept
-from posteria.data.arrays import Data, rows
+from posteria.data.arrays import Data, parts, rows
 from posteria.data.batches import drawn_indices, take
 from posteria.engine.loop import Kernel, Run
 from posteria.models.coordinates import coordinates
@@ -71,9 +71,9 @@ def climb(
     """`folds` are the rows that each leaves out; together they are all rows, `num_repeats` times, one after another."""
     key_start, key_loop = jax.random.split(key)
     num_rows, num_folds = target.num_data, len(folds)
-    parts = [np.setdiff1d(np.arange(num_rows), left_out) for left_out in folds]
-    num_trained = min(map(len, parts))  # as many for each: the batch has one shape
-    trained = np.stack([part[:num_trained] for part in parts]).astype(np.int32)
+    seen = [np.setdiff1d(np.arange(num_rows), left_out) for left_out in folds]
+    num_trained = min(map(len, seen))  # as many for each: the batch has one shape
+    trained = np.stack([part[:num_trained] for part in seen]).astype(np.int32)
     of_fold = Target(target.model, rows(target.data, trained[0])).without_data()
     if starts is None:
         starts, note = target.several_inits(key_start, num_folds)
@@ -93,10 +93,11 @@ def climb(
     weights = np.asarray(_to_weights(of_fold)(trace.kept.reshape(-1, size)))
     weights = weights.reshape(num_folds, num_moments, size)
     outputs = _left_out(target, weights, folds, num_repeats)  # (moment, repeat, row, output)
-    _, y = jax.tree.map(np.asarray, target.data or (None, None))
+    _, y, weight = parts(jax.tree.map(np.asarray, target.data or (None, None)))
     y = np.concatenate([y] * num_repeats)
+    weight = None if weight is None else np.concatenate([weight] * num_repeats)
     stacked = outputs.reshape(num_moments, len(y), *outputs.shape[3:])
-    own, log_likelihoods = _own_by_moment(of_fold)(_own_of(target, weights.mean(0)), stacked, y)
+    own, log_likelihoods = _own_by_moment(of_fold)(_own_of(target, weights.mean(0)), stacked, y, weight)
     log_likelihoods = np.where(np.isfinite(log_likelihoods), log_likelihoods, -np.inf)
     best = int(np.argmax(log_likelihoods))
     own = jax.tree.map(lambda leaf: np.asarray(leaf)[best], own)
@@ -188,13 +189,13 @@ def _to_weights(target: Target) -> Any:
 
 def _left_out(target: Target, weights: np.ndarray, folds: list[np.ndarray], num_repeats: int) -> np.ndarray:
     """Outputs for every row by the fold that left it out: (moment, repeat, row, output)."""
-    (x, _), longest = target.data or (None, None), max(map(len, folds))
+    (x, *_), longest = target.data or (None,), max(map(len, folds))
     run = forward(target.without_data())
-    parts = []
+    of_folds = []
     for own_weights, left_out in zip(weights, folds):
         padded = np.resize(left_out, longest)  # one shape for all
-        parts.append(np.asarray(run(own_weights, rows(x, padded))[0])[:, : len(left_out)])
-    together = np.concatenate(parts, axis=1)
+        of_folds.append(np.asarray(run(own_weights, rows(x, padded))[0])[:, : len(left_out)])
+    together = np.concatenate(of_folds, axis=1)
     together = together.reshape(len(together), num_repeats, target.num_data, *together.shape[2:])
     orders = np.concatenate(folds).reshape(num_repeats, target.num_data)
     return np.stack([together[:, i, np.argsort(order)] for i, order in enumerate(orders)], axis=1)
@@ -212,28 +213,32 @@ def _with_own(target: Target, flat: np.ndarray, own: tree.Params) -> np.ndarray:
 
 @kept
 def _own_by_moment(target: Target) -> Any:
-    """(starts, outputs (moment, row, output), y) -> own parameters by the rows left out, and their log likelihood."""
+    """(starts, outputs (moment, row, output), y, weight) -> own parameters by rows left out, and log likelihoods."""
     likelihood = target.model.likelihood
     structs = target.structs["likelihood"]
     has_own = tree.size(structs) > 0
     unravel = tree.unraveller(structs) if has_own else lambda flat: {}
 
-    def log_likelihood(flat: jax.Array, outputs: jax.Array, y: jax.Array) -> jax.Array:
-        return likelihood.log_prob(unravel(flat), outputs, y).mean()
+    def log_likelihood(flat: jax.Array, outputs: jax.Array, y: jax.Array, weight: jax.Array | None) -> jax.Array:
+        return jnp.average(likelihood.log_prob(unravel(flat), outputs, y), weights=weight)
 
-    def of_moment(start: jax.Array, outputs: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def of_moment(
+        start: jax.Array, outputs: jax.Array, y: jax.Array, weight: jax.Array | None
+    ) -> tuple[jax.Array, jax.Array]:
         def newton(_: int, flat: jax.Array) -> jax.Array:
-            slope = jax.grad(log_likelihood)(flat, outputs, y)
-            curvature, axes = jnp.linalg.eigh(jax.hessian(log_likelihood)(flat, outputs, y))
+            slope = jax.grad(log_likelihood)(flat, outputs, y, weight)
+            curvature, axes = jnp.linalg.eigh(jax.hessian(log_likelihood)(flat, outputs, y, weight))
             move = axes @ ((axes.T @ slope) / jnp.maximum(jnp.abs(curvature), 1e-3))
             return flat + jnp.clip(move, -1.0, 1.0)
 
         best = jax.lax.fori_loop(0, OWN_STEPS, newton, start) if has_own else start
-        return best, log_likelihood(best, outputs, y)
+        return best, log_likelihood(best, outputs, y, weight)
 
-    def all_moments(start: tree.Params, outputs: jax.Array, y: jax.Array) -> tuple[tree.Params, jax.Array]:
+    def all_moments(
+        start: tree.Params, outputs: jax.Array, y: jax.Array, weight: jax.Array | None
+    ) -> tuple[tree.Params, jax.Array]:
         flat = jax.vmap(tree.ravel)(start) if has_own else jnp.zeros((len(outputs), 0))
-        best, values = jax.lax.map(lambda each: of_moment(each[0], each[1], y), (flat, outputs))
+        best, values = jax.lax.map(lambda each: of_moment(each[0], each[1], y, weight), (flat, outputs))
         return (jax.vmap(unravel)(best) if has_own else {}), values
 
     return jax.jit(all_moments)

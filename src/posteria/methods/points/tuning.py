@@ -21,7 +21,7 @@ from posteria.compiled import kept
 from posteria.curvature.jacobian import factored, subset_paths
 from posteria.curvature.measure import Settings, choose_structure, estimate, measure
 from posteria.curvature.precision import Precision
-from posteria.data.arrays import Data, rows
+from posteria.data.arrays import Data, parts, rows, weighted
 from posteria.engine.loop import Run
 from posteria.errors import SettingError
 from posteria.models.priors import ByPath, Normal
@@ -163,11 +163,11 @@ def own_by_evidence(target: Target, params: tree.Params, precision: Precision, s
     own = np.zeros((size, size))
     posterior = LaplacePosterior(target, tree.ravel(params), precision, own, paths=settings.paths)
     every = max(1, -(-target.num_data // MAX_ROWS))
-    x, y = rows(target.data, np.arange(0, target.num_data, every))
+    x, y, weight = parts(rows(target.data, np.arange(0, target.num_data, every)))
     mean, covariance = posterior.function_moments(x)
     if target.temperature != 1.0:
         covariance = np.zeros_like(covariance)
-    return _compiled_own(target.without_data())(params["likelihood"], mean, covariance, y)
+    return _compiled_own(target.without_data())(params["likelihood"], mean, covariance, y, weight)
 
 
 @kept
@@ -176,13 +176,14 @@ def _compiled_own(target: Target) -> Callable[..., tree.Params]:
     unravel = tree.unraveller(target.structs["likelihood"])
 
     @jax.jit
-    def solve(own: tree.Params, mean: jax.Array, covariance: jax.Array, y: Any) -> Any:
+    def solve(own: tree.Params, mean: jax.Array, covariance: jax.Array, y: Any, weight: Any) -> Any:
         def value(flat: jax.Array) -> jax.Array:
             own = unravel(flat)
             log_likelihood = likelihood.log_prob(own, mean, y)
             penalty = jnp.einsum("nij,nji->n", covariance, likelihood.output_hessian(own, mean, y))
             share = target.num_data / len(log_likelihood)
-            value: jax.Array = share * (log_likelihood - 0.5 * penalty).sum() + likelihood.log_prior(own)
+            terms = weighted(log_likelihood - 0.5 * penalty, (mean, y, weight))
+            value: jax.Array = share * terms.sum() + likelihood.log_prior(own)
             return value
 
         def newton(flat: jax.Array, _: None) -> tuple[jax.Array, None]:

@@ -16,7 +16,7 @@ import numpy as np
 from posteria import tree
 from posteria.compiled import kept
 from posteria.curvature.stiffness import stiffness
-from posteria.data.arrays import Data
+from posteria.data.arrays import Data, parts
 from posteria.data.batches import batch_indices, batch_of, num_steps_per_epoch, take
 from posteria.engine.loop import Keep, Kernel, Run
 from posteria.errors import SettingError
@@ -291,11 +291,14 @@ def _first_step_size(
 ) -> jax.Array:
     if settings.step_size is not None:
         return jnp.asarray(settings.step_size, position.dtype)
-    noise = 0.0
+    noise: Any = 0.0
     if data is not None:
+        weight = parts(data)[2]
         if target.num_data > CURVATURE_ROWS:
             data = take(data, batch_indices(key, 0, target.num_data, CURVATURE_ROWS))
         noise = _noise_per_curvature(target, settings.batch_size, position.size)
+        if weight is not None:  # a row's gradient has its weight, the noise has its square
+            noise *= (weight**2).sum() / weight.sum()
     if settings.variance_reduction:
         noise *= CONTROLLED
     return transformation.suggest(stiffness(flat, position, scale, data), noise)

@@ -17,7 +17,7 @@ from jax.typing import ArrayLike
 
 from posteria import tree
 from posteria.compiled import kept
-from posteria.data.arrays import Data
+from posteria.data.arrays import Data, parts, weighted
 from posteria.data.batches import batch_of
 from posteria.engine.loop import Kernel, Run
 from posteria.methods.variational.families import DiagonalFamily, Marginals, Phi
@@ -110,20 +110,20 @@ class Bound:
         marginals: Marginals | None = None,
         turn: jax.Array | int = 0,
     ) -> jax.Array:
-        """One term a datum: (batch,)."""
+        """One term a datum, times its weight: (batch,)."""
         if self.estimator == "weights":
             relative = self._cast(self.family.draw(phi, key))
             return self.target.log_likelihood(self.target.absolute(relative), batch)
-        x, y = batch
+        x, y, _ = parts(batch)
         key_network, key_own = jax.random.split(key)
         mean, std = self._given_scales(marginals or self.family.marginals(phi), key)
         noise = fast_normal(key_own, (tree.length(x), tree.size(mean["likelihood"])), turn)
         own = jax.vmap(lambda e: _moved(mean["likelihood"], std["likelihood"], e))(noise)  # one draw a datum
         if self.estimator == "moments":
             variances = jax.tree.map(jnp.square, std["network"])
-            return self._by_cubature(own, *self._moments(mean["network"], variances, x), y)
+            return weighted(self._by_cubature(own, *self._moments(mean["network"], variances, x), y), batch)
         outputs = self._noisy(mean["network"], std["network"], x, key_network, turn)
-        return self._log_prob(own, outputs[:, None] if outputs.ndim == 1 else outputs, y)
+        return weighted(self._log_prob(own, outputs[:, None] if outputs.ndim == 1 else outputs, y), batch)
 
     def _given_scales(self, marginals: Marginals, key: jax.Array) -> Marginals:
         """Of the weights, given a draw of their scales: relative to these they are independent of them."""
