@@ -253,7 +253,7 @@ def test_a_bad_y_is_refused_before_anything_is_compiled(caplog):
     assert not [message for message in compiled if "apply" in message or "outputs" in message], compiled
 
 
-@pytest.mark.parametrize("data", [X, (X,), (X, Y, Y), X[:2], "data"])
+@pytest.mark.parametrize("data", [X, (X,), (X, Y, None, Y), X[:2], "data"])
 def test_data_that_are_not_a_pair_are_refused(data):
     with pytest.raises(DataError, match="pair"):
         po.fit(po.Model(po.nn.mlp((5,))), data, po.MAP(num_epochs=1), progress=False)

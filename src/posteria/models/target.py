@@ -307,7 +307,7 @@ def _parts(data: Data) -> tuple[Data, Data, Data]:
         return None, None, None
     if not isinstance(data, tuple | list) or len(data) not in (2, 3):
         raise DataError(
-            f"data is {type(data).__name__}", "(x, y) or (x, y, weight), or None for the prior", "pass (x, y)"
+            f"data is {type(data).__name__}", "a pair (x, y), or (x, y, weight), or None for the prior", "pass (x, y)"
         )
     return parts(data)
 
