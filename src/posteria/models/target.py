@@ -22,6 +22,7 @@ from posteria.data.arrays import (
 )
 from posteria.errors import DataError, DensityError, NetworkError, SettingError
 from posteria.machine import check_room
+from posteria.models import sums
 from posteria.models.bare_density import COPIES, broadcast_starts
 from posteria.models.bare_density import Density as Density
 from posteria.models.leaf import Leaf
@@ -137,6 +138,10 @@ class Target:
         terms = self.model.likelihood.log_prob(params["likelihood"], self.model.outputs(params["network"], x), y)
         return weighted(terms, batch)
 
+    def total_log_likelihood(self, params: Params, batch: Data) -> tuple[jax.Array, int]:
+        """The sum over the rows of a batch, and their number; in blocks of rows, where all at once would take much."""
+        return sums.total(self.without_data(), params, batch)
+
     def log_density(self, params: Params, batch: Data = None, likelihood_power: jax.Array | float = 1.0) -> jax.Array:
         """Tempered and unnormalised; `batch` stands for all N data. No batch and no data: the prior."""
         if self.held:
@@ -181,10 +186,11 @@ class Target:
         self, relative: Params, batch: Data = None, likelihood_power: jax.Array | float = 1.0
     ) -> jax.Array:
         batch = self.data if batch is None else batch
-        log_likelihood = None
+        log_joint = self.relative_log_prior(relative)
         if batch is not None:
-            log_likelihood = likelihood_power * self.log_likelihood(self.absolute(relative), batch)
-        return self.tempered(self.relative_log_prior(relative), log_likelihood)
+            log_likelihood, num = self.total_log_likelihood(self.absolute(relative), batch)
+            log_joint += (self.num_data / num) * (likelihood_power * log_likelihood)
+        return log_joint / self.model.temperature
 
     # ---- inputs and parameters
 

@@ -89,7 +89,7 @@ def _smc_run(smc: TemperedSMC, target: Target) -> Callable[[jax.Array, Data], ja
         key_prior, key_steps = jax.random.split(key)
         kernel = adaptive_tempered.build_kernel(
             flat.log_prior,
-            lambda z: target.log_likelihood(flat.to_params(z), data).sum(),
+            lambda z: target.total_log_likelihood(flat.to_params(z), data)[0],
             move,
             blackjax.hmc.init,
             resampling.systematic,
