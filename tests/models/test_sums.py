@@ -1,5 +1,10 @@
 """Sums over rows in blocks: the same number and the same derivatives as over all rows at once, in less memory."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -157,3 +162,24 @@ def test_convolutions_that_only_xla_has_are_left_as_they_are_while_they_fit(in_b
     assert num_blocks(target, params, target.data) == 1
     monkeypatch.setattr(sums, "available_memory", lambda: 1000.0)
     assert num_blocks(target, params, target.data) > 1
+
+
+@pytest.mark.slow
+def test_a_draw_of_a_resnet_by_ten_thousand_images_stays_under_two_gibibytes(tmp_path):
+    neighbour = Path(__file__).parents[3] / "shared" / "data"
+    folder = Path(os.environ.get("POSTERIA_DATA") or neighbour)
+    if not (folder / "cifar10").is_dir():
+        pytest.skip("no CIFAR-10: set POSTERIA_DATA")
+
+    def draw(num: int, how: str) -> tuple:
+        out = tmp_path / f"{num}{how}.npz"
+        command = [sys.executable, str(Path(__file__).parent / "full_batch.py"), str(num), str(out), how]
+        done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"POSTERIA_DATA": str(folder)})
+        assert done.returncode == 0, done.stderr
+        return int(done.stdout), np.load(out)
+
+    (_, whole), (_, blocks) = draw(500, "whole"), draw(500, "blocks")
+    for name in ("draw", "log_density", "acceptance"):
+        np.testing.assert_allclose(blocks[name], whole[name], rtol=1e-5, atol=1e-6)
+    peak, _ = draw(10_000, "blocks")
+    assert peak < 2 * 2**30

@@ -53,9 +53,9 @@ class Shard:
 
 
 class Plan(NamedTuple):
-    """How a device sums rows: `count` of them from a first one that is its own, in blocks of `block`."""
+    """How a device sums rows: `num_own` of them from a first one that is its own, in blocks of `block`."""
 
-    count: int
+    num_own: int
     block: int
     num_blocks: int
     num_devices: int
@@ -144,7 +144,7 @@ def _scan(plan: Plan, rows: Data, of_block: Callable[[Data, jax.Array], Any]) ->
     Blocks are of equal length. A last one that would pass the end begins earlier, and the rows that it has again do
     not count: nothing is copied, and the block is compiled once.
     """
-    own = 0 if plan.is_shard else jax.lax.axis_index(AXIS) * plan.count if plan.num_devices > 1 else 0
+    own = 0 if plan.is_shard else jax.lax.axis_index(AXIS) * plan.num_own if plan.num_devices > 1 else 0
     num, offsets = num_rows(rows), np.arange(plan.block)
 
     def block(i: jax.Array) -> Any:
@@ -152,7 +152,7 @@ def _scan(plan: Plan, rows: Data, of_block: Callable[[Data, jax.Array], Any]) ->
         begin = jnp.clip(wanted, 0, max(0, num - plan.block))
         part = jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, begin, plan.block), rows)
         numbers = begin + offsets
-        end = jnp.minimum(jnp.minimum(own + plan.count, num), wanted + plan.block)
+        end = jnp.minimum(jnp.minimum(own + plan.num_own, num), wanted + plan.block)
         return of_block(part, (numbers >= wanted) & (numbers < end))
 
     if plan.num_blocks == 1:
