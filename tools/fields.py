@@ -40,6 +40,7 @@ MEANINGS = {
     "learning_rate": "of the optimiser; None: chosen from the curvature",
     "map": 'the climb to the mode before all else; None: none, "auto": chosen by the data\'s size',
     "max_doublings": "of a trajectory, at most",
+    "max_gradients": "gradients of all chains together, at which it aims; None: as many as its draws take",
     "max_leapfrog": "leapfrog steps of a trajectory whose number follows from its length, at most",
     "mean_steps": "steps of a trajectory, on average",
     "method": "the method inside",

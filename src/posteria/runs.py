@@ -268,11 +268,11 @@ def _continue(
 def _written_start(method: Any, start: Any, target: Target, key: jax.Array) -> tuple[Any, Any]:
     """Starts as plain weights, so that they can be written down, and the method without them."""
     own = getattr(method, "start", None)
-    if isinstance(start, str):  # "prior" or "map", as a sampler's own setting
+    if isinstance(start, str) or hasattr(start, "climb"):  # "prior", "map" or a MAP, as a sampler's own setting
         if own is None:
             raise SettingError(f"start is {start!r}", f"weights: {type(method).__name__} has no start", "leave it out")
         return replace(method, start=start), None
-    if own is not None and not isinstance(own, str):
+    if own is not None and not isinstance(own, str) and not hasattr(own, "climb"):
         method, start = replace(method, start="prior"), own if start is None else start
     if start is None:
         return method, None

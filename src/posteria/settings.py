@@ -120,7 +120,8 @@ def _is_posterior_or_weights(value: Any) -> bool:
 AnyMethod = Annotated[Any, Rule(_is_method, "a method such as po.MAP()", "pass an object, not a class or a name")]
 Optimizer = Annotated[Any, Rule(_is_optimizer, "an Optax transformation", "pass optax.adam(1e-3)")]
 Weights = Annotated[Any, Rule(_is_posterior_or_weights, "weights (a tree of finite arrays, or a fitted posterior)")]
-Start = Literal["prior", "map", "init", "ascent"] | Weights
+Climber = Annotated[Any, Rule(lambda value: _is_method(value) and hasattr(value, "climb"), "a MAP that finds modes")]
+Start = Literal["prior", "map", "init", "ascent"] | Climber | Weights
 
 
 def check_settings(owner: Any) -> None:

@@ -9,7 +9,14 @@ import pytest
 
 import posteria as po
 from comparison import small
-from posteria.comparison.enter.entries import as_entries, default_methods, expected_gradients, trials, with_budget
+from posteria.comparison.enter.entries import (
+    as_entries,
+    default_methods,
+    expected_gradients,
+    over_budget,
+    trials,
+    with_budget,
+)
 from posteria.comparison.run import fitting
 from posteria.errors import SettingError
 from posteria.methods import registry
@@ -69,24 +76,41 @@ def test_a_budget_is_what_is_spent(method):
 @pytest.mark.parametrize("name", registry.names())
 def test_every_method_can_be_given_a_small_budget(name):
     limited = with_budget(registry.as_method(name), 100, num_data=50)
-    assert expected_gradients(limited, 50) <= expected_gradients(registry.as_method(name), 50)
+    most = max(100, expected_gradients(registry.as_method(name), 50))
+    assert expected_gradients(limited, 50) <= most
 
 
 def test_replicas_cycles_and_steps_of_several_gradients_are_counted():
-    chains = {"num_chains": 2, "num_draws": 10, "num_warmup": 30, "thinning": 2}
+    chains = {"num_chains": 2, "num_draws": 10, "num_warmup": 30, "thinning": 2, "start": "init"}
     assert expected_gradients(po.SGLD(**chains), 50) == 100
     assert expected_gradients(po.SGLD(**chains, variance_reduction="svrg"), 50) == 200
     assert expected_gradients(po.MCLMC(**chains), 50) == 200
     assert expected_gradients(po.AdjustedMCLMC(**chains, mean_steps=3.0), 50) == 600
     tempering = [po.ParallelTempering(**chains, num_replicas=num) for num in (2, 6)]
     assert expected_gradients(tempering[1], 50) == 3 * expected_gradients(tempering[0], 50)
+    assert expected_gradients(po.SGLD(**chains | {"start": "ascent"}), 50) == 100 + 2 * 300
+    assert expected_gradients(po.SGLD(**chains | {"start": po.MAP(num_epochs=7)}), 50) == 100 + 2 * 7
     cycles = po.FastGeometricEnsemble(map=None, num_snapshots=3, epochs_per_snapshot=4, batch_size=10)
     assert expected_gradients(cycles, 50) == 60
 
 
 def test_a_budget_shortens_chains_and_their_warm_up_alike():
-    short = with_budget(po.HMC(num_draws=300, num_warmup=150), expected_gradients(po.HMC(), 100) / 3, 100)
+    whole = po.Barker(num_draws=300, num_warmup=150, thinning=1, start="init")
+    short = with_budget(whole, expected_gradients(whole, 100) / 3, 100)
     assert (short.num_draws, short.num_warmup) == (100, 50)
+
+
+def test_nothing_is_guessed_of_a_method_that_does_not_say_what_it_costs():
+    assert trials(Dummy()) == [Dummy()] and with_budget(Dummy(), None, 100) == Dummy()
+    with pytest.raises(SettingError, match=r"Dummy does not say what it costs.*write def expected_gradients"):
+        with_budget(Dummy(), 100, 100)
+
+
+def test_a_budget_below_the_least_that_a_method_can_do_is_told():
+    least = with_budget(po.SVGD(size=50), 20, 100)
+    assert expected_gradients(least, 100) == 50
+    assert over_budget(least, 20, 100) == ("the least that it can do takes 50 gradients, more than the budget of 20")
+    assert over_budget(least, 50, 100) == over_budget(least, None, 100) == ""
 
 
 def test_trials_are_charged_to_the_method():

@@ -99,6 +99,11 @@ class Run:
         """False: time ran out before all was done."""
         return self._root._is_whole
 
+    @property
+    def spent(self) -> int:
+        """Gradients so far, of the whole run."""
+        return self._root.num_gradients
+
     def skips(self) -> bool:
         """Whether time is over, so that a part that can be left out is; a resumed run makes up for it."""
         is_late = self._deadline is not None and time.monotonic() > self._deadline

@@ -24,14 +24,17 @@ BATCH = 256
 LEARNING_RATE = 0.02  # in units of the prior
 
 
+def num_steps(num_data: int) -> int:
+    """Of one start."""
+    return min(MOST_STEPS, STEPS * max(1, num_data // BATCH))
+
+
 def ascend(key: jax.Array, target: Any, starts: tree.Params, run: Run) -> tree.Params:
     """From every start (leading axis), so many steps up."""
     bare = target.without_data()
     flat = coordinates(bare)
-    num_steps = min(MOST_STEPS, STEPS * max(1, target.num_data // BATCH))
-    ended = run.loop(
-        _climb(bare, num_steps), key, flat.starts(starts), target.data, num_steps=num_steps, final_when_late=True
-    )
+    steps = num_steps(target.num_data)
+    ended = run.loop(_climb(bare, steps), key, flat.starts(starts), target.data, num_steps=steps, final_when_late=True)
     return _to_params(bare)(ended.state.position)
 
 

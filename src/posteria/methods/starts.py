@@ -13,11 +13,14 @@ def find_starts(
     key: jax.Array, target: Any, start: tree.Params, num: int, run: Run, climber: Any = None
 ) -> tree.Params:
     """`num` starting points: "prior"; "init", the network's initialiser; "map", modes that are found from there;
-    "ascent", a few hundred steps towards them; a fitted posterior; or weights, with or without a chain axis.
+    a MAP that finds them; "ascent", a few hundred steps towards them; a fitted posterior; or weights, with or without a
+    chain axis.
 
     `climber` is the MAP that finds modes, where the default would not do. Scales that the prior infers are 1 there,
     and "map" is the mode given that: the mode of scales and weights together is at scales of 0.
     """
+    if hasattr(start, "climb"):
+        start, climber = "map", start
     if isinstance(start, str) and start == "prior":
         return tree.stack([target.sample_prior(k) for k in jax.random.split(key, num)])
     if isinstance(start, str):

@@ -17,7 +17,7 @@ from posteria.networks import Network
 from posteria.posteriors.base import Posterior
 from posteria.posteriors.saving import load
 from posteria.runs import fit
-from posteria.testing import targets
+from posteria.testing import budgets, targets
 from posteria.testing.statistics import LEAST_P_VALUE, moments_p_value
 
 
@@ -147,6 +147,12 @@ class MethodLaws:
             x, y = x[:0], y[:0]
         with pytest.raises(DataError):
             fit(known.model, (x, y), self.quick, progress=False)
+
+    def test_a_budget_is_what_it_expects_and_what_it_spends(self) -> None:
+        budgets.check(type(self.method))
+
+    def test_trials_change_what_the_documentation_says(self) -> None:
+        budgets.check_trials(self.method)
 
     def test_predictions_at_other_features_are_refused(self) -> None:
         with pytest.raises(PosteriaError, match="features"):

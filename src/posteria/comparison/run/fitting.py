@@ -11,7 +11,7 @@ import numpy as np
 from posteria.comparison.ask import Fold, Problem
 from posteria.comparison.enter import baselines
 from posteria.comparison.enter.baselines import given_predictions
-from posteria.comparison.enter.entries import Entry, trials, with_budget
+from posteria.comparison.enter.entries import Entry, over_budget, trials, with_budget
 from posteria.comparison.run import records
 from posteria.comparison.run.clock import clock
 from posteria.comparison.run.records import Record
@@ -84,8 +84,10 @@ def _fit(
     trouble = ""
     if entry.role == "method":
         method = with_budget(method, settings.budget, num_rows(fold.train[0]))
+        trouble = over_budget(method, settings.budget, num_rows(fold.train[0]))
         if settings.tune:
-            method, tuning, trouble = _tune(problem, fold, method)
+            method, tuning, failed = _tune(problem, fold, method)
+            trouble = "; ".join(filter(None, (trouble, failed)))
     folder = None if settings.out is None else settings.out / records.run_path(problem, entry, fold)
     before = records.run_status(folder)
     with clock() as timed:

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from posteria import tree
 from posteria.compiled import kept
 from posteria.engine.loop import Run
+from posteria.methods.chain_costs import ChainCosts
 from posteria.methods.chains.warmup import Adaptation, Info, Sampler, Tuning, run_chains
 from posteria.models.coordinates import LogDensity
 from posteria.models.target import Density, Target
@@ -23,7 +24,7 @@ from posteria.settings import Count, Positive, ProperShare, Several, Start, Warm
 
 
 @dataclass(frozen=True)
-class Barker:
+class Barker(ChainCosts):
     """Chains that take one gradient a step, as Langevin's, and forgive a step size that is too large.
 
     `step_size` is the standard deviation of a coordinate's step in units of the prior; None tunes it, and a scale for

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from posteria import tree
 from posteria.compiled import kept
 from posteria.engine.loop import Run
+from posteria.methods.chain_costs import TrajectoryCosts
 from posteria.methods.chains.warmup import Adaptation, Info, Sampler, Tuning, run_chains
 from posteria.models.coordinates import LogDensity
 from posteria.models.target import Density, Target
@@ -21,10 +22,12 @@ from posteria.settings import Count, Several, Start, Warmup, check_settings
 
 
 @dataclass(frozen=True)
-class EllipticalSlice:
+class EllipticalSlice(TrajectoryCosts):
     """Chains with no gradients and no step size: for a few dimensions, above all inside a subspace.
 
     The Gaussian is centred where warm-up ended, and is wide: `WIDTH` units of the prior, or of the subspace.
+    `max_gradients` is of all chains together, and counts densities here: it ends warm-up in time and sets how many
+    steps follow, as a budget does.
     """
 
     num_chains: Several = 4
@@ -32,12 +35,16 @@ class EllipticalSlice:
     num_warmup: Warmup = 500
     thinning: Count = 5
     start: Start = "map"
+    max_gradients: Count | None = None
 
     fidelity: ClassVar[str] = "exact"
     paper: ClassVar[str] = "Murray, Adams & MacKay 2010"
 
     def __post_init__(self) -> None:
         check_settings(self)
+
+    def assumed_gradients(self) -> float:
+        return ASSUMED_TRIES
 
     def fit(self, key: jax.Array, target: Target | Density, start: tree.Params, run: Run) -> Draws | DrawsPosterior:
         adaptation = Adaptation(
@@ -50,6 +57,7 @@ class EllipticalSlice:
         return run_chains(self, slice_sampler(), adaptation, key, target, start, run)
 
 
+ASSUMED_TRIES = 5  # points that a step tries
 WIDTH = 2.0  # in units: a Gaussian narrower than the density would hold chains in its tails
 
 
@@ -80,6 +88,7 @@ def slice_sampler() -> Sampler:
         moved = Slice(after.position, after.logdensity - square(after.position), inner.centre)
         none = jnp.asarray(0, jnp.int32)
         acceptance = 1.0 / jnp.asarray(info.subiter, jnp.float32)  # of the points that were tried
-        return moved, Info(moved.log_density, acceptance, none, none, none, tuning.step_size)
+        num_tries = jnp.asarray(info.subiter, jnp.int32)
+        return moved, Info(moved.log_density, acceptance, none, num_tries, none, tuning.step_size)
 
     return Sampler(init, move)

@@ -15,6 +15,7 @@ from posteria import tree
 from posteria.compiled import kept
 from posteria.engine.loop import Run
 from posteria.errors import SettingError
+from posteria.methods.chain_costs import TrajectoryCosts
 from posteria.methods.chains.warmup import Adaptation, Info, Sampler, Tuning, run_chains
 from posteria.models.coordinates import LogDensity
 from posteria.models.target import Density, Target
@@ -38,14 +39,15 @@ MAX_LEAPFROG = 1000
 
 
 @dataclass(frozen=True)
-class HMC:
+class HMC(TrajectoryCosts):
     """Chains of HMC: the reference that other methods are graded against.
 
     `trajectory` and `step_size` are in units of the prior; the default trajectory is pi/2 * sqrt(temperature), a
     quarter of the prior's own period. Each is stretched by a factor drawn from 1 ± `jitter` (None: 0.5), so that no
     direction of the posterior is in resonance with it, and cut at `max_leapfrog` steps. `num_leapfrog` fixes the number
     of steps instead: so many are taken, neither cut nor, unless `jitter` is given too, stretched. `step_size=None` is
-    tuned in warm-up to `target_acceptance`.
+    tuned in warm-up to `target_acceptance`. `max_gradients`, of all chains together, ends warm-up in time and sets how
+    many steps follow: what a budget sets.
     """
 
     num_chains: Several = 4
@@ -59,6 +61,7 @@ class HMC:
     max_leapfrog: Count = MAX_LEAPFROG
     target_acceptance: ProperShare = 0.7
     start: Start = "map"
+    max_gradients: Count | None = None
 
     fidelity: ClassVar[str] = "exact"
 
@@ -73,6 +76,9 @@ class HMC:
                 "no more than at most",
                 "leave max_leapfrog out: it cuts trajectories of a given length",
             )
+
+    def assumed_gradients(self) -> float:
+        return self.num_leapfrog or super().assumed_gradients()
 
     def fit(self, key: jax.Array, target: Target | Density, start: tree.Params, run: Run) -> Draws | DrawsPosterior:
         root_temperature = math.sqrt(target.temperature)

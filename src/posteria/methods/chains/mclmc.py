@@ -20,6 +20,7 @@ from posteria.compiled import kept
 from posteria.data.arrays import Data
 from posteria.engine.loop import Keep, Kernel, Run
 from posteria.errors import SettingError
+from posteria.methods.chain_costs import ChainCosts
 from posteria.methods.chains.warmup import WARMUP_SHARE
 from posteria.methods.starts import find_starts
 from posteria.methods.virial import virials
@@ -35,7 +36,7 @@ FROZEN_BY_ROW, FROZEN_BY_PARAMETER = 0.1, 0.25  # nats
 
 
 @dataclass(frozen=True)
-class MCLMC:
+class MCLMC(ChainCosts):
     """Chains for tabular networks that cost a fraction of NUTS: motion of constant speed, no accept or reject.
 
     `num_warmup` are steps of tuning, in thirds: step size; variances; the length over which direction is forgotten.
@@ -55,8 +56,8 @@ class MCLMC:
 
     fidelity: ClassVar[str] = "asymptotic"
     paper: ClassVar[str] = "Robnik et al. 2023"
-    gradients_a_step: ClassVar[int] = GRADIENTS_A_STEP
-    least_lengths: ClassVar[dict[str, int]] = {"num_warmup": LEAST_TUNING}
+    gradients_a_step: ClassVar[float] = GRADIENTS_A_STEP
+    lengths: ClassVar[dict[str, int]] = {"num_draws": 1, "num_warmup": LEAST_TUNING}
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -69,7 +70,7 @@ class MCLMC:
 
 
 @dataclass(frozen=True)
-class AdjustedMCLMC:
+class AdjustedMCLMC(ChainCosts):
     """MCLMC whose trajectories are accepted or rejected: exact, for more gradients a draw.
 
     `num_warmup` are trajectories of tuning: the step size, to `target_acceptance`, and variances. A trajectory has
@@ -87,7 +88,7 @@ class AdjustedMCLMC:
 
     fidelity: ClassVar[str] = "exact"
     paper: ClassVar[str] = "Robnik et al. 2025"
-    least_lengths: ClassVar[dict[str, int]] = {"num_warmup": LEAST_TUNING}
+    lengths: ClassVar[dict[str, int]] = {"num_draws": 1, "num_warmup": LEAST_TUNING}
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -95,7 +96,7 @@ class AdjustedMCLMC:
         _check_tuning(self)
 
     @property
-    def gradients_a_step(self) -> float:
+    def gradients_a_step(self) -> float:  # type: ignore[override]
         """Of a trajectory, on average."""
         return GRADIENTS_A_STEP * self.mean_steps
 

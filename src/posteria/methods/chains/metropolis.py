@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from posteria import tree
 from posteria.compiled import kept
 from posteria.engine.loop import Run
+from posteria.methods.chain_costs import ChainCosts
 from posteria.methods.chains.warmup import Adaptation, Info, Sampler, Tuning, run_chains
 from posteria.models.coordinates import LogDensity
 from posteria.models.target import Density, Target
@@ -21,7 +22,7 @@ from posteria.settings import Count, Positive, ProperShare, Several, Start, Warm
 
 
 @dataclass(frozen=True)
-class MetropolisHastings:
+class MetropolisHastings(ChainCosts):
     """Chains of random-walk proposals, no gradients: exact, and slow in more than a few dozen dimensions.
 
     `step_size` is the proposal's standard deviation in units of the prior, tuned in warm-up to `target_acceptance`
@@ -62,7 +63,7 @@ def metropolis_sampler() -> Sampler:
     def move(key: jax.Array, inner: tree.Tree, log_density: LogDensity, tuning: Tuning) -> tuple[tree.Tree, Info]:
         spread = tuning.step_size * jnp.sqrt(tuning.variances)
         inner, info = kernel(key, inner, log_density, random_walk.normal(spread))
-        none = jnp.asarray(0, jnp.int32)
-        return inner, Info(inner.logdensity, info.acceptance_rate, none, none, none, tuning.step_size)
+        none, one = jnp.asarray(0, jnp.int32), jnp.asarray(1, jnp.int32)
+        return inner, Info(inner.logdensity, info.acceptance_rate, none, one, none, tuning.step_size)
 
     return Sampler(random_walk.init, move)

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from posteria import tree
 from posteria.compiled import kept
 from posteria.engine.loop import Run
+from posteria.methods.chain_costs import TrajectoryCosts
 from posteria.methods.chains.hmc import FIRST_STEP_SIZE
 from posteria.methods.chains.warmup import Adaptation, Info, Sampler, Tuning, run_chains
 from posteria.models.coordinates import LogDensity
@@ -19,10 +20,11 @@ from posteria.settings import Count, Positive, ProperShare, Several, Start, Warm
 
 
 @dataclass(frozen=True)
-class NUTS:
+class NUTS(TrajectoryCosts):
     """Chains of NUTS: trajectories as long as they go on leaving, step size and variances tuned in warm-up.
 
     `step_size` is in units of the prior; a trajectory has at most 2 ** `max_doublings` leapfrog steps.
+    `max_gradients`, of all chains together, ends warm-up in time and sets how many steps follow: what a budget sets.
     """
 
     num_chains: Several = 4
@@ -33,6 +35,7 @@ class NUTS:
     max_doublings: Annotated[int, up_to(1, 20)] = 10
     target_acceptance: ProperShare = 0.8
     start: Start = "map"
+    max_gradients: Count | None = None
 
     fidelity: ClassVar[str] = "exact"
 

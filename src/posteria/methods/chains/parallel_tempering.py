@@ -19,6 +19,7 @@ from posteria.compiled import kept
 from posteria.data.arrays import Data
 from posteria.engine.loop import Keep, Kernel, Run
 from posteria.errors import SettingError
+from posteria.methods.chain_costs import Allowance, TrajectoryCosts, unlimited
 from posteria.methods.chains.hmc import FIRST_STEP_SIZE, JITTER, hmc_sampler
 from posteria.methods.chains.warmup import WARMUP_SHARE, Tuning
 from posteria.methods.starts import find_starts
@@ -33,11 +34,12 @@ TARGET_ACCEPTANCE = 0.8
 
 
 @dataclass(frozen=True)
-class ParallelTempering:
+class ParallelTempering(TrajectoryCosts):
     """For posteriors with modes that chains do not cross between: HMC on a ladder from the prior up, exchanging.
 
     Each of `num_chains` ladders has `num_replicas`; ladders run in parallel. A trajectory is a quarter of the prior's
-    period, as HMC's, or as far as `max_leapfrog` steps go; step sizes are tuned for each replica.
+    period, as HMC's, or as far as `max_leapfrog` steps go; step sizes are tuned for each replica. `max_gradients`, of
+    all chains and replicas, ends warm-up in time and sets how many steps follow: what a budget sets.
     """
 
     num_chains: Several = 2
@@ -47,12 +49,16 @@ class ParallelTempering:
     num_replicas: Annotated[int, up_to(2, MOST_AT_ONCE)] = 8
     max_leapfrog: Count = 50
     start: Start = "map"
+    max_gradients: Count | None = None
 
     fidelity: ClassVar[str] = "exact"
     paper: ClassVar[str] = "Geyer 1991"
 
     def __post_init__(self) -> None:
         check_settings(self)
+
+    def assumed_gradients(self) -> float:
+        return self.num_replicas * min(self.max_leapfrog, super().assumed_gradients())
 
     def fit(self, key: jax.Array, target: Target | Density, start: tree.Params, run: Run) -> DrawsPosterior:
         if isinstance(target, Density):
@@ -63,29 +69,35 @@ class ParallelTempering:
         key_start, key_warmup, key_draws = jax.random.split(key, 3)
         bare: Any = target.without_data()
         flat = coordinates(bare)
+        allowance = Allowance.of(self, run)
         starts = find_starts(key_start, target, start if start is not None else self.start, self.num_chains, run)
         check_starts(target, starts)
         first_step_size = FIRST_STEP_SIZE * math.sqrt(target.temperature)
         replicas = jnp.repeat(flat.starts(starts)[:, None], self.num_replicas, axis=1)
 
+        warmup = ladder_kernel(bare, self.num_replicas, self.max_leapfrog, first_step_size, is_warmup=True)
         warmed = run.stage("warm-up", share=WARMUP_SHARE).loop(
-            ladder_kernel(bare, self.num_replicas, self.max_leapfrog, first_step_size, is_warmup=True),
+            allowance.warmup(warmup, run),
             key_warmup,
             replicas,
             target.data,
             num_steps=self.num_warmup,
+            is_over=allowance.is_spent,
             final_when_late=True,
         )
+        kernel = ladder_kernel(bare, self.num_replicas, self.max_leapfrog, first_step_size, is_warmup=False)
+        begin = unlimited(warmed.state)
+        pilot = allowance.measured(kernel, key_draws, begin, target.data, self, warmed.info, run)
         chains = run.stage("draws").loop(
-            ladder_kernel(bare, self.num_replicas, self.max_leapfrog, first_step_size, is_warmup=False),
+            kernel,
             key_draws,
-            warmed.state,
+            pilot.state,
             target.data,
-            num_steps=self.num_draws * self.thinning,
-            thinning=self.thinning,
+            num_steps=pilot.num_draws * pilot.thinning,
+            thinning=pilot.thinning,
             keep=_keeper(flat),
         )
-        _note_gaps(chains.info, self, run)
+        _note_gaps(chains.info, pilot.thinning, run)
         info = {name: value for name, value in chains.info._asdict().items() if name != "num_swapped"}
         return DrawsPosterior(bare, Draws(bare.structs, chains.kept, info))
 
@@ -176,8 +188,8 @@ def _keeper(flat: Coordinates) -> Keep:
     return lambda ladder: flat.to_weights(ladder.positions[0])
 
 
-def _note_gaps(info: Info, method: ParallelTempering, run: Run) -> None:
-    share = np.mean(info.num_swapped, axis=(0, 1)) / method.thinning * 2.0  # a pair has every second turn
+def _note_gaps(info: Info, thinning: int, run: Run) -> None:
+    share = np.mean(info.num_swapped, axis=(0, 1)) / thinning * 2.0  # a pair has every second turn
     if share.min() < LEAST_SWAPPED:
         run.note(
             f"replicas {share.argmin()} and {share.argmin() + 1} exchanged in only {share.min():.1%} of their turns: "

@@ -16,6 +16,7 @@ from posteria.compiled import kept
 from posteria.data.arrays import Data
 from posteria.engine.loop import Keep, Kernel, Run
 from posteria.errors import SettingError
+from posteria.methods.chain_costs import Allowance, unlimited
 from posteria.methods.starts import find_starts
 from posteria.models.coordinates import Coordinates, LogDensity, coordinates
 from posteria.models.target import Density, Target, check_starts
@@ -34,7 +35,7 @@ class Info(NamedTuple):
     log_density: jax.Array
     acceptance: jax.Array
     num_divergent: jax.Array
-    num_gradients: jax.Array
+    num_gradients: jax.Array  # or of densities, where no gradient is taken
     num_capped: jax.Array  # trajectories cut at the cap on their length
     step_size: jax.Array
 
@@ -72,27 +73,34 @@ def run_chains(
     key_start, key_warmup, key_draws = jax.random.split(key, 3)
     bare: Any = target.without_data()
     flat = coordinates(bare)
+    allowance = Allowance.of(method, run)
     starts = find_starts(key_start, target, start if start is not None else method.start, method.num_chains, run)
     check_starts(target, starts)
 
     warmed = run.stage("warm-up", share=WARMUP_SHARE).loop(
-        warmup_kernel(sampler, adaptation, bare),
+        allowance.warmup(warmup_kernel(sampler, adaptation, bare), run),
         key_warmup,
         flat.starts(starts),
         target.data,
         num_steps=adaptation.num_steps,
+        is_over=allowance.is_spent,
         final_when_late=True,
     )
+    state = unlimited(warmed.state)
+    kernel, begin = drawing_kernel(sampler, bare), (state.inner.position, state.tuned(adaptation))
+    pilot = allowance.measured(kernel, key_draws, begin, target.data, method, warmed.info, run)
+    if pilot.state is not begin:
+        begin = (pilot.state.inner.position, pilot.state.tuning)
     chains = run.stage("draws").loop(
-        drawing_kernel(sampler, bare),
+        kernel,
         key_draws,
-        (warmed.state.inner.position, warmed.state.tuned(adaptation)),
+        begin,
         target.data,
-        num_steps=method.num_draws * method.thinning,
-        thinning=method.thinning,
+        num_steps=pilot.num_draws * pilot.thinning,
+        thinning=pilot.thinning,
         keep=_keeper(flat),
     )
-    _note_trouble(chains.info, method, run)
+    _note_trouble(chains.info, pilot.thinning, run)
     draws = Draws(bare.structs, chains.kept, chains.info._asdict())
     return draws if isinstance(target, Density) else DrawsPosterior(bare, draws)
 
@@ -181,10 +189,10 @@ def _keeper(flat: Coordinates) -> Keep:
     return lambda state: flat.to_weights(state.inner.position)
 
 
-def _note_trouble(info: Info, method: Any, run: Run) -> None:
-    share = np.sum(info.num_capped) / info.num_capped.size / method.thinning
+def _note_trouble(info: Info, thinning: int, run: Run) -> None:
+    share = np.sum(info.num_capped) / info.num_capped.size / thinning
     if share > 0.01:
         run.note(f"{share:.0%} of trajectories were cut at the cap on their length: they move less far than asked")
-    share = np.sum(info.num_divergent) / info.num_divergent.size / method.thinning
+    share = np.sum(info.num_divergent) / info.num_divergent.size / thinning
     if share > 0:
         run.note(f"{share:.1%} of trajectories diverged")

@@ -15,6 +15,7 @@ from posteria import tree
 from posteria.compiled import kept
 from posteria.data.arrays import Data
 from posteria.engine.loop import Run
+from posteria.methods.costs import EpochCosts
 from posteria.methods.dropout.fixed_rate import first_params, noisy_log_density
 from posteria.methods.dropout.noisy_ascent import Objective, Schedule, ascend
 from posteria.models.target import Target
@@ -23,11 +24,12 @@ from posteria.settings import Count, Optimizer, Positive, ProperShare, Text, che
 
 
 @dataclass(frozen=True)
-class ConcreteDropout:
+class ConcreteDropout(EpochCosts):
     """Dropout that finds its own rates, one for each layer: more data or a wider layer change them by themselves.
 
     Training and prediction draw the same smooth masks (temperature 0.1). `where` are globs of the leaves that carry
-    noise (None: every weight of a layer); `posterior.rates` are the rates found.
+    noise (None: every weight of a layer); `posterior.rates` are the rates found. Tuning tries
+    `learning_rate`.
     """
 
     initial_rate: ProperShare = 0.1

@@ -15,6 +15,7 @@ from posteria import tree
 from posteria.compiled import kept
 from posteria.data.arrays import Data, parts, weighted
 from posteria.engine.loop import Run
+from posteria.methods.costs import HALVES, EpochCosts
 from posteria.methods.dropout.noisy_ascent import Objective, Schedule, ascend
 from posteria.models.target import Target, check_starts
 from posteria.posteriors.masks import MaskPosterior, selected_units
@@ -23,12 +24,12 @@ from posteria.trace import dropout
 
 
 @dataclass(frozen=True)
-class MCDropout:
+class MCDropout(EpochCosts):
     """Uncertainty at the price of one training: dropout that stays on when predicting, on any network.
 
     Each input of a layer is dropped with probability `rate`. `where` are globs of the leaves that carry noise
     ("layers/1/*,layers/2/*"; None: every weight of a layer). Spreads follow from `rate`, not from the data: compare it
-    with a reference before trusting them.
+    with a reference before trusting them. Tuning tries `rate`.
     """
 
     rate: ProperShare = 0.1
@@ -40,6 +41,7 @@ class MCDropout:
 
     fidelity: ClassVar[str] = "procedure"
     paper: ClassVar[str] = "Gal & Ghahramani 2016"
+    tuned: ClassVar[dict[str, tuple[float, ...]]] = {"rate": HALVES}
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -50,11 +52,11 @@ class MCDropout:
 
 
 @dataclass(frozen=True)
-class GaussianDropout:
+class GaussianDropout(EpochCosts):
     """Dropout with smooth noise: each input of a layer is multiplied by Normal(1, alpha), in prediction too.
 
     alpha = rate / (1 - rate) has the variance of dropout. `where` are globs of the leaves that carry noise (None: every
-    weight of a layer).
+    weight of a layer). Tuning tries `alpha`.
     """
 
     alpha: Positive = 0.1
@@ -66,6 +68,7 @@ class GaussianDropout:
 
     fidelity: ClassVar[str] = "procedure"
     paper: ClassVar[str] = "Wang & Manning 2013"
+    tuned: ClassVar[dict[str, tuple[float, ...]]] = {"alpha": HALVES}
 
     def __post_init__(self) -> None:
         check_settings(self)

@@ -15,6 +15,7 @@ from posteria import tree
 from posteria.compiled import kept
 from posteria.data.arrays import Data
 from posteria.engine.loop import Run
+from posteria.methods.costs import EpochCosts
 from posteria.methods.dropout.fixed_rate import first_params
 from posteria.methods.dropout.noisy_ascent import Objective, Schedule, ascend
 from posteria.methods.dropout.variational_dropout import (
@@ -37,14 +38,14 @@ PRIORS = {"log-uniform": LOG_UNIFORM, "ard": "prior scales learned for each weig
 
 
 @dataclass(frozen=True)
-class SparseVariationalDropout:
+class SparseVariationalDropout(EpochCosts):
     """A network with few weights left: a dropout rate for every weight, most of which grow until it can go.
 
     `posterior.prune(by="log_alpha", threshold=3.0)` removes them. The prior is this method's own in place of the
     model's: "log-uniform", or "ard", a Normal for each weight whose variance is learned (Kharitonov et al. 2018). The
     divergence is phased in over the share `phase_in` of the epochs, so that weights are not removed before they have
     learned. `where` are globs of the leaves that carry noise (None: every weight of a layer); `estimator` as in
-    MeanField: "local-independent" is the literature's for convolutions.
+    MeanField: "local-independent" is the literature's for convolutions. Tuning tries `learning_rate`.
     """
 
     prior: Literal["log-uniform", "ard"] = "log-uniform"

@@ -24,6 +24,7 @@ from posteria.compiled import kept
 from posteria.data.arrays import Data, parts, weighted
 from posteria.engine.loop import Run
 from posteria.errors import SettingError
+from posteria.methods.costs import EpochCosts
 from posteria.methods.dropout.fixed_rate import first_params
 from posteria.methods.dropout.noisy_ascent import Objective, Schedule, ascend
 from posteria.models.densities import softplus, widen
@@ -40,12 +41,13 @@ LOG_UNIFORM = "log-uniform prior"  # how the model that is fitted differs from t
 
 
 @dataclass(frozen=True)
-class VariationalDropout:
+class VariationalDropout(EpochCosts):
     """Dropout that learns how much noise each layer, unit or weight bears, between none and a rate of one half.
 
     The noise is Normal(1, alpha) with alpha up to 1, and the prior the log-uniform one in place of the model's.
     `granularity`: an alpha for each "layer" or input "unit", with noise on the inputs (the paper's type A), or for each
     "weight", with independent noise on the weights (type B). `where` are globs of the leaves that carry noise.
+    Tuning tries `learning_rate`.
     """
 
     granularity: Literal["layer", "unit", "weight"] = "layer"

@@ -3,13 +3,14 @@
 Lakshminarayanan et al. 2017; Wilson & Izmailov 2020.
 """
 
-from dataclasses import dataclass, field
-from typing import ClassVar
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
 
 import jax
 
 from posteria import tree
 from posteria.engine.loop import Run
+from posteria.methods.costs import Costed, varied_inside
 from posteria.methods.points.map import MAP
 from posteria.models.target import Target
 from posteria.posteriors.base import Posterior
@@ -18,8 +19,11 @@ from posteria.settings import AnyMethod, Several, check_settings
 
 
 @dataclass(frozen=True)
-class Ensemble:
-    """`size` independent fits of `method`: a deep ensemble with MAP, MultiSWAG with SWAG."""
+class Ensemble(Costed):
+    """`size` independent fits of `method`: a deep ensemble with MAP, MultiSWAG with SWAG.
+
+    Tuning tries what `method` tries, for all members alike.
+    """
 
     method: AnyMethod = field(default_factory=MAP)
     size: Several = 5
@@ -28,6 +32,15 @@ class Ensemble:
 
     def __post_init__(self) -> None:
         check_settings(self)
+
+    def expected_gradients(self, num_data: int) -> float:
+        return self.size * float(self.method.expected_gradients(num_data))
+
+    def with_budget(self, gradients: float, num_data: int) -> "Ensemble":
+        return replace(self, method=self.method.with_budget(gradients / self.size, num_data))
+
+    def trials(self) -> list[Any]:
+        return varied_inside(self, "method")
 
     def fit(self, key: jax.Array, target: Target, start: tree.Params, run: Run) -> Posterior:
         if hasattr(self.method, "fit_members"):  # all at once, spread over the machine

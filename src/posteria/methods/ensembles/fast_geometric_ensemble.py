@@ -15,12 +15,13 @@ from posteria.settings import Count, Positive, Share, check_settings
 
 
 @dataclass(frozen=True)
-class FastGeometricEnsemble:
+class FastGeometricEnsemble(trajectory.TrajectoryCosts):
     """Members from one run of SGD whose step rises and falls: most of an ensemble for little more than one fit.
 
     After `map` (None: from the start on) the step goes up to `learning_rate` and down again `num_snapshots` times, in
     cycles of `epochs_per_snapshot`; a snapshot is the weights at the end of a cycle, where the step is smallest.
-    `learning_rate=None` is chosen from the curvature at the mode.
+    `learning_rate=None` is chosen from the curvature at the mode. Tuning tries a given `learning_rate`, else what `map`
+    tries.
     """
 
     map: MAP | None = field(default_factory=MAP)

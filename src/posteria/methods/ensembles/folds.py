@@ -6,7 +6,7 @@ cross-conformal prediction; Barber et al. 2021, CV+.
 """
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -16,6 +16,7 @@ from posteria import tree
 from posteria.data.arrays import parts, rows
 from posteria.engine.loop import Run
 from posteria.errors import DataError, SettingError
+from posteria.methods.costs import Costed, varied_inside
 from posteria.methods.points import fold_climb
 from posteria.methods.points.map import MAP
 from posteria.models.target import Target
@@ -36,7 +37,7 @@ FEWEST_FOR_WIDTHS = 100  # rows
 
 
 @dataclass(frozen=True)
-class Folds:
+class Folds(Costed):
     """`method` on `num_folds` parts of the rows in turn, each member leaving one part out; calibrated by those parts.
 
     All members together predict better than those that left a row out. With `num_repeats` of at least 2, each dividing
@@ -44,7 +45,8 @@ class Folds:
 
     With MAP all members are one compiled batch, ended where the rows left out are predicted best, and its
     `learning_rate` is in units of the prior. With `learns_widths` a small network of the size of the errors is fitted
-    to those rows too, and used where it predicts them better.
+    to those rows too, and used where it predicts them better; its own gradients are not counted: they are of another,
+    smaller model. Tuning tries what `method` tries.
     """
 
     method: AnyMethod = field(default_factory=lambda: MAP(learning_rate=0.01, batch_size=64))
@@ -60,6 +62,23 @@ class Folds:
             raise SettingError(f"num_folds is {self.num_folds}", "at least 2", "5 is usual")
         if isinstance(self.method, MAP) and (self.method.validation or self.method.tune):
             raise SettingError("Folds of MAP with validation or tune", "MAP alone", "rows left out set both")
+
+    def expected_gradients(self, num_data: int) -> float:
+        num_members = self.num_folds * self.num_repeats
+        if isinstance(self.method, MAP):
+            return num_members * self.method.climb_gradients(num_data)
+        return num_members * float(self.method.expected_gradients(self._num_trained(num_data)))
+
+    def with_budget(self, gradients: float, num_data: int) -> "Folds":
+        each = gradients / (self.num_folds * self.num_repeats)
+        rows_of_one = num_data if isinstance(self.method, MAP) else self._num_trained(num_data)
+        return replace(self, method=self.method.with_budget(each, rows_of_one))
+
+    def trials(self) -> list[Any]:
+        return varied_inside(self, "method")
+
+    def _num_trained(self, num_data: int) -> int:
+        return num_data - math.ceil(num_data / self.num_folds)
 
     def fit(self, key: jax.Array, target: Target, start: tree.Params, run: Run) -> Posterior:
         if target.data is None:
@@ -226,6 +245,7 @@ def _learn_widths(
         num_steps=WIDTHS_STEPS,
         batch_size=WIDTHS_BATCH,
         learning_rate=WIDTHS_RATE,
+        is_counted=False,
     )
     gains = _gains_over_a_constant(target.model.likelihood, climbed.outputs[0], errors, weight)
     gain = np.average(gains, weights=weight)

@@ -5,8 +5,8 @@ beside z. The directions are scaled so that at the centre the density has the cu
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -17,8 +17,10 @@ from posteria.compiled import kept
 from posteria.data.arrays import Data
 from posteria.engine.loop import Run
 from posteria.errors import SettingError
+from posteria.landscape.connect import DEFAULT as CURVE
 from posteria.landscape.connect import bend
 from posteria.methods.chains.elliptical_slice import EllipticalSlice
+from posteria.methods.costs import Costed, varied_inside
 from posteria.methods.ensembles.swag import SWAG
 from posteria.models.target import Target
 from posteria.posteriors.base import Posterior
@@ -29,12 +31,13 @@ CURVE_RANK = 2  # of the plane of a curve
 
 
 @dataclass(frozen=True)
-class Subspace:
+class Subspace(Costed):
     """Any method inside a few directions that matter: real posterior sampling for networks too large to sample.
 
     `basis` is "pca" (the principal directions of the trajectory's snapshots), "random" (as many random ones) or
     "curve" (the plane of a low-loss curve between two modes, which has rank 2). The centre is the trajectory's mean,
-    for "curve" the middle of the curve's triangle. Temperature is the model's, as everywhere.
+    for "curve" the middle of the curve's triangle. Temperature is the model's, as everywhere. A budget is shared by
+    `swag` and `method` as their defaults share it. Tuning tries what `swag` tries.
     """
 
     method: AnyMethod = field(default_factory=EllipticalSlice)
@@ -54,6 +57,35 @@ class Subspace:
                 "fewer directions than snapshots",
                 "take more snapshots, or a smaller rank",
             )
+
+    def expected_gradients(self, num_data: int) -> float:
+        return self._place_gradients(num_data) + float(self._inside().expected_gradients(num_data))
+
+    def with_budget(self, gradients: float, num_data: int) -> "Subspace":
+        place, total = self._place_gradients(num_data), self.expected_gradients(num_data)
+        curve, num_ends = (CURVE.num_steps, 2) if self.basis == "curve" else (0, 1)
+        for_swag = max(1.0, (place - curve) / (total - curve) * (gradients - curve) / num_ends)
+        swag = self.swag.with_budget(for_swag, num_data)
+        if self.basis == "pca" and swag.num_snapshots <= self.rank:  # an epoch a snapshot is all that can be spared
+            swag = swag.with_snapshots(self.rank + 1, 1)
+        placed = replace(self, swag=swag)
+        rest = max(1.0, gradients - placed._place_gradients(num_data))
+        inside = self._inside().with_budget(rest, num_data)
+        same = {name: getattr(self.method, name) for name in ("start",) if hasattr(inside, name)}
+        return replace(placed, method=replace(inside, **same))
+
+    def trials(self) -> list[Any]:
+        return varied_inside(self, "swag")
+
+    def _place_gradients(self, num_data: int) -> float:
+        if self.basis == "curve":
+            return 2 * self.swag.expected_gradients(num_data) + CURVE.num_steps
+        return self.swag.expected_gradients(num_data)
+
+    def _inside(self) -> Any:
+        """The method as it is fitted: its start is the centre."""
+        is_started = any(each.name == "start" for each in fields(self.method))
+        return replace(self.method, start="init") if is_started else self.method
 
     def fit(self, key: jax.Array, target: Target, start: tree.Params, run: Run) -> SubspacePosterior:
         key_place, key_inner = jax.random.split(key)

@@ -20,6 +20,7 @@ from posteria.data.arrays import Data
 from posteria.data.batches import batch_of, num_steps_per_epoch
 from posteria.engine.loop import Kernel, Run
 from posteria.machine import check_room
+from posteria.methods.costs import EpochCosts
 from posteria.models.coordinates import coordinates
 from posteria.models.target import Target, check_starts, log_densities
 from posteria.posteriors.draws import Draws, DrawsPosterior
@@ -29,11 +30,11 @@ PAIR_BYTES = 16  # of two particles: their distance, its kernel and gradients
 
 
 @dataclass(frozen=True)
-class SVGD:
+class SVGD(EpochCosts):
     """An ensemble whose `size` members push each other apart: more spread than a deep ensemble in small networks.
 
     With many more weights than particles the push fades, and what is left is an ensemble. Particles start from the
-    network's initialiser and move by Adam with a cosine decay from `learning_rate` to 0.
+    network's initialiser and move by Adam with a cosine decay from `learning_rate` to 0. Tuning tries `learning_rate`.
     """
 
     size: Several = 20
@@ -46,6 +47,11 @@ class SVGD:
 
     def __post_init__(self) -> None:
         check_settings(self)
+
+    @property
+    def gradients_a_step(self) -> int:  # type: ignore[override]
+        """One a particle."""
+        return self.size
 
     def fit(self, key: jax.Array, target: Target, start: tree.Params, run: Run) -> DrawsPosterior:
         target.check_proper()

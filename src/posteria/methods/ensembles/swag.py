@@ -6,7 +6,7 @@ variances and D the last K deviations w_i - mean(w_1..w_i) from the running mean
     w ~ N(mean, diag(variances) / 2 + D D^T / (2 (K - 1))).
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar, Literal
 
 import jax
@@ -25,14 +25,14 @@ from posteria.settings import MOST_AT_ONCE, Count, Positive, Share, check_settin
 
 
 @dataclass(frozen=True)
-class SWAG:
+class SWAG(trajectory.TrajectoryCosts):
     """A Gaussian fitted to the weights that SGD passes through after training: cheap, for any network you can train.
 
     `map` finds the mode first (None: snapshots are taken from the start on). Then `num_snapshots` are taken,
     one every `epochs_per_snapshot` of mini-batches; the last `rank` make the low-rank part. `learning_rate=None` is
     chosen from the curvature at the mode. A "cyclical" schedule takes each snapshot where its step is smallest.
     The spread is that of SGD, which knows no temperature, and comes from the noise of its batches: where a batch holds
-    all rows there is none, and it says so.
+    all rows there is none, and it says so. Tuning tries a given `learning_rate`, else what `map` tries.
     """
 
     map: MAP | None = field(default_factory=MAP)
@@ -47,6 +47,8 @@ class SWAG:
     fidelity: ClassVar[str] = "procedure"
     paper: ClassVar[str] = "Maddox et al. 2019"
 
+    least_snapshots: ClassVar[int] = 2
+
     def __post_init__(self) -> None:
         check_settings(self)
         if self.rank > self.num_snapshots:
@@ -55,6 +57,10 @@ class SWAG:
                 "no more than there are snapshots",
                 "20 of 40 are the defaults",
             )
+
+    def with_snapshots(self, num_snapshots: int, epochs_per_snapshot: int) -> "SWAG":
+        rank = min(self.rank, num_snapshots)
+        return replace(self, num_snapshots=num_snapshots, epochs_per_snapshot=epochs_per_snapshot, rank=rank)
 
     def fit(self, key: jax.Array, target: Target, start: tree.Params, run: Run) -> GaussianPosterior:
         return self._members(key, target, start, run, 1)[0]

@@ -1,7 +1,8 @@
 """Weights along stochastic gradient descent whose step stays large: what SWAG, FGE and subspaces are made of."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from dataclasses import replace
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +14,7 @@ from posteria.curvature.stiffness import energy, largest_curvature
 from posteria.data.arrays import Data
 from posteria.data.batches import batch_indices, batch_of, num_steps_per_epoch, take
 from posteria.engine.loop import Kernel, Run
+from posteria.methods.costs import THIRDS, Costed, num_batches, varied, varied_inside
 from posteria.methods.points.learnt_scales import settled
 from posteria.methods.points.map import MAP
 from posteria.models.target import Target, check_starts
@@ -33,6 +35,37 @@ class Settings(NamedTuple):
     learning_rate: float | None
     momentum: float
     schedule: str
+
+
+class TrajectoryCosts(Costed):
+    """Of a climb, and then snapshots."""
+
+    tuned: ClassVar[dict[str, tuple[float, ...]]] = {"learning_rate": THIRDS}
+    least_snapshots: ClassVar[int] = 1
+
+    def expected_gradients(self: Any, num_data: int) -> float:
+        climb = 0.0 if self.map is None else self.map.climb_gradients(num_data)
+        num_epochs = self.num_snapshots * self.epochs_per_snapshot
+        return float(climb + num_epochs * num_batches(num_data, self.batch_size))
+
+    def with_budget(self: Any, gradients: float, num_data: int) -> Any:
+        """Longer ways between snapshots, or fewer of them; the climb has what is left."""
+        an_epoch = num_batches(num_data, self.batch_size)
+        share = 1.0 if self.map is None else 1 - self.map.climb_gradients(num_data) / self.expected_gradients(num_data)
+        num_epochs = max(self.least_snapshots, round(share * gradients / an_epoch))
+        num_snapshots = min(self.num_snapshots, num_epochs)
+        found = self.with_snapshots(num_snapshots, num_epochs // num_snapshots)
+        if self.map is None:
+            return found
+        rest = max(1.0, gradients - num_snapshots * (num_epochs // num_snapshots) * an_epoch)
+        return replace(found, map=self.map.with_budget(rest, num_data))
+
+    def with_snapshots(self: Any, num_snapshots: int, epochs_per_snapshot: int) -> Any:
+        return replace(self, num_snapshots=num_snapshots, epochs_per_snapshot=epochs_per_snapshot)
+
+    def trials(self: Any) -> list[Any]:
+        """Of the rate of the snapshots, where one is given, else of the climb."""
+        return varied(self) if self.learning_rate is not None or self.map is None else varied_inside(self, "map")
 
 
 class Trajectory(NamedTuple):

@@ -23,6 +23,7 @@ from posteria.data.arrays import Data, parts
 from posteria.data.batches import take
 from posteria.engine.loop import Kernel, Run
 from posteria.errors import SettingError
+from posteria.methods.costs import Costed
 from posteria.methods.gaussians.probabilistic_backprop import backprop_kernel, first_means, unit_vector
 from posteria.models.densities import Gamma
 from posteria.models.target import Target
@@ -33,12 +34,13 @@ from posteria.trace import moments
 
 
 @dataclass(frozen=True)
-class ExpectationPropagation:
+class ExpectationPropagation(Costed):
     """Moments matched datum by datum: ReLU networks without a learning rate to tune, and exact on linear regression.
 
     On networks the weights are independent, their prior's scale and the noise are inferred under Gamma priors of its
     own (`gamma_shape` and `gamma_rate`, of precisions: the prior's is relative to the model's), and the data are passed
-    over `num_passes` times, each time as if new: the published procedure, whose variances shrink with passes.
+    over `num_passes` times, each time as if new: the published procedure, whose variances shrink with passes. A pass
+    counts as a gradient, and a budget sets their number.
     """
 
     num_passes: Count = 40
@@ -49,8 +51,13 @@ class ExpectationPropagation:
     paper: ClassVar[str] = "Hernandez-Lobato & Adams 2015"
     model_differs: ClassVar[str] = "its own Gamma hyper-priors"
 
+    lengths: ClassVar[dict[str, int]] = {"num_passes": 1}
+
     def __post_init__(self) -> None:
         check_settings(self)
+
+    def expected_gradients(self, num_data: int) -> float:
+        return float(self.num_passes)
 
     def fit(self, key: jax.Array, target: Target, start: tree.Params, run: Run) -> MomentPosterior:
         bare = target.without_data()

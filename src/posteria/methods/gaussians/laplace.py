@@ -1,8 +1,8 @@
 """Laplace's approximation: a Gaussian at the mode with the curvature of the log posterior there."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -27,6 +27,7 @@ from posteria.curvature.precision import Precision
 from posteria.data.arrays import Data
 from posteria.engine.loop import Run
 from posteria.errors import SettingError
+from posteria.methods.costs import Costed, varied_inside
 from posteria.methods.points.cross_check import cross_checked
 from posteria.methods.points.learnt_scales import at_given_weights, log_integral
 from posteria.methods.points.map import MAP
@@ -46,7 +47,7 @@ LIKELIHOOD_ROWS = 4096  # data whose log likelihood is computed at once
 
 
 @dataclass(frozen=True)
-class Laplace:
+class Laplace(Costed):
     """A Gaussian at the mode, in seconds: the quick default, and uncertainty for a network that is already trained.
 
     N(mode, T (H + prior precision)^-1), where H is the generalised Gauss-Newton matrix (`curvature="ggn"`) or the
@@ -60,7 +61,8 @@ class Laplace:
     held-out rows where weights outnumber rows.
     Weights that are given, as `start` or in a trained network, are taken as the mode as they are, unless a `map` is
     stated, which climbs on from them; only the likelihood's own parameters are then fitted. These are Gaussian too,
-    independent of the weights. `facts["decrement"]` says how far from a mode the weights are, in nats.
+    independent of the weights. `facts["decrement"]` says how far from a mode the weights are, in nats. Tuning tries
+    what a stated `map` tries.
     """
 
     structure: Structure | Literal["auto"] = "auto"
@@ -78,6 +80,18 @@ class Laplace:
         check_settings(self)
         refuse_idle(self, self.structure != "lowrank", "rank", f"structure={self.structure!r}")
         refuse_idle(self, self.curvature != "fisher", "num_labels", f"curvature={self.curvature!r}")
+
+    def expected_gradients(self, num_data: int) -> float:
+        return self._climb(num_data).expected_gradients(num_data)
+
+    def with_budget(self, gradients: float, num_data: int) -> "Laplace":
+        return replace(self, map=self._climb(num_data).with_budget(gradients, num_data))
+
+    def trials(self) -> list[Any]:
+        return [self] if isinstance(self.map, str) else varied_inside(self, "map")
+
+    def _climb(self, num_data: int) -> MAP:
+        return climb_of(num_data) if isinstance(self.map, str) else self.map
 
     def fit(self, key: jax.Array, target: Target, start: tree.Params, run: Run) -> LaplacePosterior:
         key_mode, key_measure = jax.random.split(key)
@@ -184,10 +198,13 @@ def default_map(target: Target) -> MAP:
     has_noise = bool(jax.tree.leaves(target.structs["likelihood"]))
     is_determined = tree.size(target.structs["network"]) < target.total_weight
     is_tuned = has_noise and is_determined and target.temperature == 1.0 and not target.scales
-    tune: Literal["noise"] | None = "noise" if is_tuned else None
-    if target.num_data <= FULL_BATCH:
+    return climb_of(target.num_data, "noise" if is_tuned else None)
+
+
+def climb_of(num_data: int, tune: Literal["noise"] | None = None) -> MAP:
+    if num_data <= FULL_BATCH:
         return MAP(tune=tune)
-    num_epochs = int(np.clip(ROWS_SEEN // target.num_data, 20, MAX_EPOCHS))
+    num_epochs = int(np.clip(ROWS_SEEN // num_data, 20, MAX_EPOCHS))
     return MAP(num_epochs=num_epochs, batch_size=BATCH_SIZE, tune=tune, tune_every=max(1, num_epochs // 10))
 
 

@@ -67,8 +67,10 @@ def climb(
     learning_rate: float,
     optimizer: "optax.GradientTransformation | None" = None,
     starts: tree.Params | None = None,
+    is_counted: bool = True,
 ) -> FoldClimb:
-    """`folds` are the rows that each leaves out; together they are all rows, `num_repeats` times, one after another."""
+    """`folds` are the rows that each leaves out; together they are all rows, `num_repeats` times, one after another.
+    Gradients are counted where they are those of the user's own model."""
     key_start, key_loop = jax.random.split(key)
     num_rows, num_folds = target.num_data, len(folds)
     seen = [np.setdiff1d(np.arange(num_rows), left_out) for left_out in folds]
@@ -80,7 +82,7 @@ def climb(
         run.note(note)
     size = tree.size(target.structs)
     marks = _marks(num_steps, num_folds * size)
-    kernel = _ascent(of_fold, optimizer, learning_rate, marks, min(batch_size, num_trained))
+    kernel = _ascent(of_fold, optimizer, learning_rate, marks, min(batch_size, num_trained), is_counted)
     trace = run.loop(
         kernel,
         key_loop,
@@ -128,6 +130,7 @@ def _ascent(
     learning_rate: float,
     marks: tuple[int, ...],
     batch_size: int,
+    is_counted: bool,
 ) -> Kernel:
     """A step of the loop is the way to the next moment. In units of the prior, where one rate serves all layers."""
     import optax
@@ -160,7 +163,7 @@ def _ascent(
 
         start = state.z, state.optimizer, jnp.zeros((), state.z.dtype)
         z, optimizer_state, value = jax.lax.fori_loop(first, last, ascend, start)
-        info = Info(-value * num_data, last - first)
+        info = Info(-value * num_data, last - first if is_counted else jnp.zeros_like(first))
         return state._replace(z=z, optimizer=optimizer_state, moment=state.moment + 1), info
 
     return Kernel(init, step)

@@ -1,8 +1,8 @@
 """The mode of the posterior, by gradient ascent on the log density."""
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,9 @@ from posteria.data.arrays import Data, rows
 from posteria.data.batches import batch_of
 from posteria.engine.loop import Kernel, Run
 from posteria.errors import SettingError
+from posteria.methods.costs import EpochCosts, num_batches
 from posteria.methods.points.learnt_scales import settled
+from posteria.methods.points.polish import SHARE as POLISH_SHARE
 from posteria.methods.points.polish import measured, polish
 from posteria.models.target import Target, check_starts, log_densities
 from posteria.posteriors.base import Posterior
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class MAP:
+class MAP(EpochCosts):
     """Maximise log p(w | data): what training with weight decay does.
 
     `batch_size=None` is the full batch. `optimizer` is any Optax transformation of the network's own tree; by default
@@ -41,7 +43,7 @@ class MAP:
 
     `polish` goes on to a stationary point by L-BFGS on all rows, in at most a fifth as many steps or about a second's;
     None does so where batches are full and no rows are held out. `facts["decrement"]` says how far from a mode the
-    weights are, in nats that a Newton step would gain.
+    weights are, in nats that a Newton step would gain. A budget leaves it out. Tuning tries `learning_rate`.
     """
 
     num_epochs: Count = 1000
@@ -64,14 +66,29 @@ class MAP:
         if self.polish and self.validation:
             raise SettingError("polish and validation", "one of them", "held-out rows choose where it stops")
 
+    def climb_gradients(self, num_data: int) -> float:
+        """Of the climb alone."""
+        return float(self.num_epochs * num_batches(num_data, self.batch_size))
+
+    def expected_gradients(self, num_data: int) -> float:
+        share = POLISH_SHARE if self._polishes(num_data) else 0.0
+        return self.climb_gradients(num_data) + share * self.num_epochs
+
+    def with_budget(self, gradients: float, num_data: int) -> Any:
+        return super(MAP, replace(self, polish=False)).with_budget(gradients, num_data)
+
+    def _polishes(self, num_data: int) -> bool:
+        if self.polish is not None:
+            return self.polish
+        return not self.validation and (not self.batch_size or self.batch_size >= num_data)
+
     def fit(self, key: jax.Array, target: Target, start: tree.Params, run: Run) -> Posterior:
         return self.fit_members(key, target, start, run, 1)
 
     def fit_members(self, key: jax.Array, target: Target, start: tree.Params, run: Run, size: int) -> Posterior:
         """`size` modes from as many starts, as chains of one draw."""
         is_full = not self.batch_size or self.batch_size >= target.num_data
-        polishes = is_full and not self.validation if self.polish is None else self.polish
-        found = self.find(key, target, start, run, size, polishes)
+        found = self.find(key, target, start, run, size, self._polishes(target.num_data))
         members: list[Posterior] = [
             DrawsPosterior(
                 modes.target,

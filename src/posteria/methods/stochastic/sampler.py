@@ -20,7 +20,10 @@ from posteria.data.arrays import Data, parts
 from posteria.data.batches import batch_indices, batch_of, num_steps_per_epoch, take
 from posteria.engine.loop import Keep, Kernel, Run
 from posteria.errors import SettingError
+from posteria.methods.chain_costs import ChainCosts
 from posteria.methods.chains.warmup import WARMUP_SHARE
+from posteria.methods.costs import THIRDS, num_batches
+from posteria.methods.points.map import MAP
 from posteria.methods.starts import find_starts
 from posteria.methods.stochastic.schedules import begins_cycle, factor
 from posteria.methods.virial import virials
@@ -56,7 +59,7 @@ class Info(NamedTuple):
 
 
 @dataclass(frozen=True)
-class StochasticGradientSampler:
+class StochasticGradientSampler(ChainCosts):
     """The settings of all three; a subclass gives its `transformation()`.
 
     `num_warmup` and `thinning` count steps, each on a batch of `batch_size` rows (None: all). `step_size` is in units
@@ -68,6 +71,7 @@ class StochasticGradientSampler:
     `preconditioner="rmsprop"` scales each weight by its gradients in warm-up, frozen after it or within a cycle.
     `variance_reduction` steadies the batches' gradients by the full one at an anchor: the start ("control-variate",
     Baker et al. 2019) or the chain's own position an epoch ago ("svrg", Dubey et al. 2016), for twice the cost a step.
+    Tuning tries a given `step_size`.
     """
 
     num_chains: Several = 4
@@ -82,6 +86,7 @@ class StochasticGradientSampler:
     start: Start = "map"
 
     fidelity: ClassVar[str] = "asymptotic"
+    tuned: ClassVar[dict[str, tuple[float, ...]]] = {"step_size": THIRDS}
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -89,26 +94,26 @@ class StochasticGradientSampler:
             raise SettingError("num_warmup is 0", "a warm-up that the preconditioner learns in", "set num_warmup=1000")
 
     @property
-    def gradients_a_step(self) -> int:
+    def gradients_a_step(self) -> int:  # type: ignore[override]
         """Of batches: with an anchor, also there."""
         return 2 if self.variance_reduction else 1
+
+    def climber(self, num_data: int) -> MAP:
+        batch_size = min(self.batch_size or num_data, num_data)
+        if batch_size >= num_data:
+            return MAP()
+        return MAP(num_epochs=max(1, CLIMB_STEPS // num_batches(num_data, batch_size)), batch_size=batch_size)
 
     def transformation(self) -> Transformation:
         raise NotImplementedError
 
     def fit(self, key: jax.Array, target: Target | Density, start: tree.Params, run: Run) -> Draws | DrawsPosterior:
-        from posteria.methods.points.map import MAP
-
         target.check_proper()
         key_start, key_warmup, key_draws = jax.random.split(key, 3)
         key_virials = jax.random.fold_in(key_draws, VIRIAL_STREAM)
         bare: Any = target.without_data()
         flat = coordinates(bare)
         batch_size = min(self.batch_size or target.num_data, target.num_data)
-        climb = MAP()
-        if batch_size < target.num_data:
-            num_epochs = max(1, CLIMB_STEPS // num_steps_per_epoch(target.num_data, batch_size))
-            climb = MAP(num_epochs=num_epochs, batch_size=batch_size)
         wanted = start if start is not None else self.start
         if self.variance_reduction == "control-variate" and isinstance(wanted, str) and wanted == "prior":
             raise SettingError(
@@ -116,7 +121,7 @@ class StochasticGradientSampler:
                 "an anchor near the mode",
                 'take start="map", or variance_reduction="svrg"',
             )
-        starts = find_starts(key_start, target, wanted, self.num_chains, run, climb)
+        starts = find_starts(key_start, target, wanted, self.num_chains, run, self.climber(target.num_data))
         check_starts(target, starts, num_rows=batch_size)
 
         settings = self.kernel_settings(batch_size)

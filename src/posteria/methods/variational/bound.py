@@ -6,6 +6,7 @@ A family (`families.py`) makes draws from q's own parameters `phi`; `Bound` esti
 part is in closed form for leaves whose prior is Normal, and at a draw elsewhere.
 """
 
+import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -20,6 +21,9 @@ from posteria.compiled import kept
 from posteria.data.arrays import Data, parts, weighted
 from posteria.data.batches import batch_of
 from posteria.engine.loop import Kernel, Run
+from posteria.methods.chain_costs import CLIMB_SHARE, short_start, start_gradients
+from posteria.methods.costs import EpochCosts, stretched
+from posteria.methods.points.map import MAP
 from posteria.methods.variational.families import DiagonalFamily, Marginals, Phi
 from posteria.models.densities import LOG_2PI
 from posteria.models.priors import normal_of
@@ -208,6 +212,25 @@ def expected_normal(mean: jax.Array, std: jax.Array, prior_mean: ArrayLike, prio
 def _moved(mean: tree.Params, std: tree.Params, flat_noise: jax.Array) -> tree.Params:
     noise = tree.unraveller(mean)(flat_noise)
     return jax.tree.map(lambda m, s, e: m + s * e, mean, std, noise)
+
+
+# ---- costs
+
+
+class VariationalCosts(EpochCosts):
+    """Of epochs from a start; a subclass has its `gradients_a_step`."""
+
+    def climber(self: Any) -> MAP:
+        """That finds the mode of `start="map"`."""
+        return MAP(batch_size=self.batch_size)
+
+    def expected_gradients(self: Any, num_data: int) -> float:
+        own = EpochCosts.expected_gradients(self, num_data)
+        return own + start_gradients(self.start, num_data, self.climber())
+
+    def with_budget(self: Any, gradients: float, num_data: int) -> Any:
+        start = short_start(self.start, CLIMB_SHARE * gradients, num_data, self.climber())
+        return stretched(dataclasses.replace(self, start=start), gradients, num_data)
 
 
 # ---- steps

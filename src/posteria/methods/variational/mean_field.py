@@ -17,7 +17,6 @@ from posteria.data.arrays import Data
 from posteria.data.batches import batch_of
 from posteria.engine.loop import Kernel, Run
 from posteria.errors import SettingError
-from posteria.methods.points.map import MAP
 from posteria.methods.starts import find_starts
 from posteria.methods.variational import bound as variational
 from posteria.methods.variational import families
@@ -38,7 +37,7 @@ MAX_FULL = 5000  # parameters: the full family holds their square
 
 
 @dataclass(frozen=True)
-class MeanField:
+class MeanField(variational.VariationalCosts):
     """A Gaussian for every weight, fitted to the posterior: fast, scales to any network, spreads too narrow.
 
     `estimator`: how the likelihood's part is drawn.
@@ -52,7 +51,7 @@ class MeanField:
     `kl_weights`: "even" over an epoch's batches, or "blundell" (2^-i for batch i). `optimizer` is any Optax
     transformation; by default Adam with a cosine decay from `learning_rate` to 0. The posterior's `facts` hold the
     "elbo" at the end and its "drift" over the last tenth of the path, with their Monte Carlo errors "elbo_error" and
-    "drift_error"; a drift above 0.05 nats is noted.
+    "drift_error"; a drift above 0.05 nats is noted. Tuning tries `learning_rate`.
     """
 
     num_epochs: Count = 2000
@@ -82,6 +81,10 @@ class MeanField:
             )
 
     @property
+    def gradients_a_step(self) -> int:  # type: ignore[override]
+        return self.num_samples
+
+    @property
     def is_updatable(self) -> bool:
         """Whether its posterior is a Gaussian, which can be the prior of further data."""
         return self.family != "rank-one"
@@ -102,7 +105,7 @@ class MeanField:
         family = _family(bare, self.family, self.rank)
         key_start, key_init, key_fit, key_elbo = jax.random.split(key, 4)
         start = self.start if start is None else start
-        starts = find_starts(key_start, target, start, 1, run, MAP(batch_size=self.batch_size))
+        starts = find_starts(key_start, target, start, 1, run, self.climber())
         batch_size = min(self.batch_size or target.num_data, target.num_data)
         check_starts(target, starts, num_rows=batch_size or None)
         steps_per_epoch = variational.steps_per_epoch(target, batch_size)

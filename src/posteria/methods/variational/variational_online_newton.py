@@ -18,7 +18,6 @@ from posteria.compiled import kept
 from posteria.data.arrays import Data
 from posteria.data.batches import batch_of
 from posteria.engine.loop import Kernel, Run
-from posteria.methods.points.map import MAP
 from posteria.methods.starts import find_starts
 from posteria.methods.variational import bound as variational
 from posteria.methods.variational import families
@@ -33,12 +32,13 @@ HESSIAN_WINDOWS = 10  # averaging times of the Hessian in a fit, where its decay
 
 
 @dataclass(frozen=True)
-class VariationalOnlineNewton:
+class VariationalOnlineNewton(variational.VariationalCosts):
     """A Gaussian for every weight by Newton-like steps: the strongest variational method for large networks.
 
     `learning_rate` is a share of a Newton step, decayed to 0 along a cosine; `momentum` averages gradients, and
     `hessian_decay` the Hessian (None: over a tenth of the fit). `initial_hessian` is of one datum's log likelihood:
-    larger is a more careful start. `num_samples` draws a step. `start`: "init", "map", "prior", or weights.
+    larger is a more careful start. `num_samples` draws a step. `start`: "init", "map", "prior", or weights. Tuning
+    tries `learning_rate`.
     """
 
     num_epochs: Count = 3000
@@ -57,11 +57,15 @@ class VariationalOnlineNewton:
     def __post_init__(self) -> None:
         check_settings(self)
 
+    @property
+    def gradients_a_step(self) -> int:  # type: ignore[override]
+        return self.num_samples
+
     def fit(self, key: jax.Array, target: Target, start: tree.Params, run: Run) -> GaussianPosterior:
         target.check_proper()
         key_start, key_fit, key_elbo = jax.random.split(key, 3)
         start = self.start if start is None else start
-        starts = find_starts(key_start, target, start, 1, run, MAP(batch_size=self.batch_size))
+        starts = find_starts(key_start, target, start, 1, run, self.climber())
         batch_size = min(self.batch_size or target.num_data, target.num_data)
         check_starts(target, starts, num_rows=batch_size or None)
         bare = target.without_data()
