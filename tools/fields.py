@@ -92,6 +92,7 @@ MEANINGS = {
 EXCEPTIONS = {
     ("SGHMC", "momentum"): "without momentum it would be SGLD with another step",
     ("SGNHT", "momentum"): "without momentum it would be SGLD with another step",
+    ("SMSUBU", "momentum"): "its default depends on how many batches a sweep has",
     ("SWAG", "rank"): "a spread needs two snapshots",
     ("SWAG", "schedule"): "snapshots of a step that fades to nothing would be one",
     (

@@ -44,6 +44,7 @@ from posteria.methods.registry import register as register
 from posteria.methods.stochastic.sghmc import SGHMC as SGHMC
 from posteria.methods.stochastic.sgld import SGLD as SGLD
 from posteria.methods.stochastic.sgnht import SGNHT as SGNHT
+from posteria.methods.stochastic.sms_ubu import SMSUBU as SMSUBU
 from posteria.methods.variational.mean_field import MeanField as MeanField
 from posteria.methods.variational.variational_online_newton import VariationalOnlineNewton as VariationalOnlineNewton
 from posteria.models import likelihoods as likelihoods

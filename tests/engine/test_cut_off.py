@@ -23,6 +23,7 @@ METHODS = {
 FURTHER = {
     "sgld": po.SGLD(**BATCHES | {"start": "map"}, schedule="polynomial", variance_reduction="control-variate"),
     "sgnht": po.SGNHT(**BATCHES),
+    "sms-ubu": po.SMSUBU(**BATCHES),
     "mclmc": po.MCLMC(**FEW | {"num_warmup": 30}, num_chains=2, thinning=2),
     "adjusted-mclmc": po.AdjustedMCLMC(**FEW | {"num_warmup": 30}, num_chains=2, thinning=2),
     "parallel-tempering": po.ParallelTempering(**FEW, num_replicas=3, max_leapfrog=5),

@@ -52,6 +52,12 @@ def batch_of(data: Data | None, key_data: jax.Array, step: jax.Array, num_data: 
     return take(data, batch_indices(jax.random.wrap_key_data(key_data), step, num_data, batch_size))
 
 
+def there_and_back(step: jax.Array, num_batches: int) -> jax.Array:
+    """The number of the batch of a step, where an epoch's batches come forward, then in reverse, then anew."""
+    sweep, place = step // (2 * num_batches), step % (2 * num_batches)
+    return sweep * num_batches + jnp.minimum(place, 2 * num_batches - 1 - place)
+
+
 def num_steps_per_epoch(num_data: int, batch_size: int) -> int:
     return math.ceil(num_data / batch_size)
 

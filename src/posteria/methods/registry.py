@@ -28,6 +28,7 @@ ALIASES: dict[str, tuple[str, dict[str, str]]] = {"multiswag": ("ensemble", {"me
 FIDELITIES = ("exact", "family-optimum", "asymptotic", "procedure", "point")
 
 _registered: dict[str, type] = {}
+_SHELVED = {home.partition(":")[2]: name for name, home in SHELF.items()}
 
 
 @runtime_checkable
@@ -112,8 +113,11 @@ def as_method(method: "Method | type | str") -> Any:
 
 
 def kebab(class_name: str) -> str:
-    """ "MetropolisHastings" -> "metropolis-hastings", "HMC" -> "hmc", "MCDropout" -> "mc-dropout"."""
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", class_name).lower()
+    """ "MetropolisHastings" -> "metropolis-hastings", "HMC" -> "hmc", "MCDropout" -> "mc-dropout"; on the shelf, the
+    name that it has there: "SMSUBU" -> "sms-ubu"."""
+    return (
+        _SHELVED.get(class_name) or re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", class_name).lower()
+    )
 
 
 # ---- methods as JSON

@@ -24,6 +24,7 @@ SHELF = {
     "sgld": "posteria.methods.stochastic.sgld:SGLD",
     "sghmc": "posteria.methods.stochastic.sghmc:SGHMC",
     "sgnht": "posteria.methods.stochastic.sgnht:SGNHT",
+    "sms-ubu": "posteria.methods.stochastic.sms_ubu:SMSUBU",
     # gaussians
     "expectation-propagation": "posteria.methods.gaussians.expectation_propagation:ExpectationPropagation",
     "laplace": "posteria.methods.gaussians.laplace:Laplace",

@@ -1,8 +1,8 @@
-"""What SGLD, SGHMC and SGNHT share: gradients of mini-batches, step sizes, preconditioners, chains.
+"""What SGLD, SGHMC, SGNHT and SMS-UBU share: gradients of mini-batches, step sizes, preconditioners, chains.
 
-Each of the three is a transformation in the manner of Optax: a gradient, a vector of unit noise and a step size in, a
-displacement out. The kernel here gives it estimates of the gradient of the tempered log density in units of the prior
-and draws all noise of a step as one flat vector.
+Each of them is a transformation in the manner of Optax: a gradient, unit noise and a step size in, a displacement out.
+The kernel here gives it estimates of the gradient of the tempered log density in units of the prior and draws all noise
+of a step as one flat vector.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from posteria import tree
 from posteria.compiled import kept
 from posteria.curvature.stiffness import stiffness
 from posteria.data.arrays import Data, parts
-from posteria.data.batches import batch_indices, batch_of, num_steps_per_epoch, take
+from posteria.data.batches import batch_indices, batch_of, num_steps_per_epoch, take, there_and_back
 from posteria.engine.loop import Keep, Kernel, Run
 from posteria.errors import SettingError
 from posteria.methods.chain_costs import ChainCosts
@@ -49,6 +49,9 @@ class Transformation(NamedTuple):
     update: Callable[[jax.Array, tree.Tree, jax.Array, jax.Array], tuple[jax.Array, tree.Tree]]
     suggest: Callable[[jax.Array, float], jax.Array]  # (largest curvature, gradient noise per curvature) -> step size
     heat: Callable[[tree.Tree], jax.Array]  # mean squared momentum: 1 where it is right
+    # ahead of the gradient, where there is such a part: (inner, noise, step_size) -> (displacement, inner)
+    before: Callable[[tree.Tree, jax.Array, jax.Array], tuple[jax.Array, tree.Tree]] | None = None
+    num_noises: int = 1  # vectors of noise for `update`, and as many for `before`; (noise, size) where more than one
 
 
 class Info(NamedTuple):
@@ -60,7 +63,7 @@ class Info(NamedTuple):
 
 @dataclass(frozen=True)
 class StochasticGradientSampler(ChainCosts):
-    """The settings of all three; a subclass gives its `transformation()`.
+    """The settings of all; a subclass gives its `transformation()`.
 
     `num_warmup` and `thinning` count steps, each on a batch of `batch_size` rows (None: all). `step_size` is in units
     of the prior; None suggests one from the curvature at the start and from the batches' noise, by which variances are
@@ -87,6 +90,7 @@ class StochasticGradientSampler(ChainCosts):
 
     fidelity: ClassVar[str] = "asymptotic"
     tuned: ClassVar[dict[str, tuple[float, ...]]] = {"step_size": THIRDS}
+    goes_back: ClassVar[bool] = False  # whether batches come forward and then in reverse, before they are drawn anew
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -104,7 +108,8 @@ class StochasticGradientSampler(ChainCosts):
             return MAP()
         return MAP(num_epochs=max(1, CLIMB_STEPS // num_batches(num_data, batch_size)), batch_size=batch_size)
 
-    def transformation(self) -> Transformation:
+    def transformation(self, num_batches: int = 1) -> Transformation:
+        """For an epoch of so many batches."""
         raise NotImplementedError
 
     def fit(self, key: jax.Array, target: Target | Density, start: tree.Params, run: Run) -> Draws | DrawsPosterior:
@@ -125,8 +130,9 @@ class StochasticGradientSampler(ChainCosts):
         check_starts(target, starts, num_rows=batch_size)
 
         settings = self.kernel_settings(batch_size)
+        transformation = self.transformation(num_steps_per_epoch(max(1, target.num_data), max(1, batch_size)))
         warmed = run.stage("warm-up", share=WARMUP_SHARE).loop(
-            warmup_kernel(bare, self.transformation(), settings),
+            warmup_kernel(bare, transformation, settings),
             key_warmup,
             flat.starts(starts),
             target.data,
@@ -134,7 +140,7 @@ class StochasticGradientSampler(ChainCosts):
             final_when_late=True,
         )
         chains = run.stage("draws").loop(
-            drawing_kernel(bare, self.transformation(), settings),
+            drawing_kernel(bare, transformation, settings),
             key_draws,
             warmed.state,
             target.data,
@@ -157,6 +163,7 @@ class StochasticGradientSampler(ChainCosts):
             self.variance_reduction,
             self.num_warmup,
             self.thinning,
+            self.goes_back,
         )
 
 
@@ -170,6 +177,7 @@ class Settings(NamedTuple):
     variance_reduction: str | None
     num_warmup: int
     thinning: int
+    goes_back: bool = False
 
 
 class Anchor(NamedTuple):
@@ -234,6 +242,8 @@ def drawing_kernel(target: Target | Density, transformation: Transformation, set
 def _step(
     flat: Coordinates, num_data: int, transformation: Transformation, settings: Settings
 ) -> Callable[..., tuple[State, Info]]:
+    num_batches = num_steps_per_epoch(max(1, num_data), max(1, settings.batch_size))
+
     def step(key: jax.Array, state: State, data: Data) -> tuple[State, Info]:
         if settings.is_preconditioned and settings.schedule == "cyclical":
             is_new = begins_cycle(state.step_number, settings.num_warmup, settings.thinning)
@@ -241,16 +251,22 @@ def _step(
                 scale=jax.lax.cond(is_new, lambda: preconditioning_scale(state.squares), lambda: state.scale)
             )
         if settings.variance_reduction == "svrg":
-            is_new = state.step_number % num_steps_per_epoch(max(1, num_data), max(1, settings.batch_size)) == 0
+            is_new = state.step_number % num_batches == 0
             state = state._replace(
                 anchor=jax.lax.cond(is_new, lambda: _anchor(flat, state.position, data), lambda: state.anchor)
             )
-        batch = batch_of(data, state.batch_key, state.step_number, num_data, settings.batch_size)
-        log_density, gradient = estimate_gradient(flat, state.position, batch, state.anchor)
         step_size = state.step_size * factor(
             settings.schedule, state.step_number, settings.num_warmup, settings.thinning
         )
-        noise = fast_normal(key, state.position.shape).astype(state.position.dtype)
+        ahead, noise = _noise(key, transformation, state.position)
+        if transformation.before is not None:
+            displacement, inner = transformation.before(state.inner, ahead, step_size)
+            state = state._replace(position=state.position + state.scale * displacement, inner=inner)
+        number = state.step_number
+        if settings.goes_back:  # a sweep begins with the first draw, so that draws may fall on the ends of sweeps
+            number = there_and_back(number + -settings.num_warmup % (2 * num_batches), num_batches)
+        batch = batch_of(data, state.batch_key, number, num_data, settings.batch_size)
+        log_density, gradient = estimate_gradient(flat, state.position, batch, state.anchor)
         displacement, inner = transformation.update(state.scale * gradient, state.inner, noise, step_size)
         state = state._replace(
             position=state.position + state.scale * displacement, inner=inner, step_number=state.step_number + 1
@@ -262,6 +278,16 @@ def _step(
         return state, Info(log_density, num_gradients, step_size, transformation.heat(inner))
 
     return step
+
+
+def _noise(key: jax.Array, transformation: Transformation, position: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """For what comes ahead of the gradient, and for the update, which alone has any where nothing comes ahead."""
+    if transformation.before is None:
+        noise = fast_normal(key, position.shape).astype(position.dtype)
+        return noise, noise
+    shape = (2, transformation.num_noises, *position.shape)
+    ahead, noise = fast_normal(key, shape).astype(position.dtype)
+    return ahead, noise
 
 
 def estimate_gradient(

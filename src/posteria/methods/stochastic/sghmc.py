@@ -40,7 +40,7 @@ class SGHMC(StochasticGradientSampler):
 
     paper: ClassVar[str] = "Chen et al. 2014"
 
-    def transformation(self) -> Transformation:
+    def transformation(self, num_batches: int = 1) -> Transformation:
         return underdamped_langevin(self.momentum)
 
 

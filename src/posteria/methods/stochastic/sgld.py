@@ -26,7 +26,7 @@ class SGLD(StochasticGradientSampler):
 
     paper: ClassVar[str] = "Welling & Teh 2011"
 
-    def transformation(self) -> Transformation:
+    def transformation(self, num_batches: int = 1) -> Transformation:
         return langevin()
 
 

@@ -36,7 +36,7 @@ class SGNHT(StochasticGradientSampler):
 
     paper: ClassVar[str] = "Ding et al. 2014"
 
-    def transformation(self) -> Transformation:
+    def transformation(self, num_batches: int = 1) -> Transformation:
         return thermostat(self.momentum)
 
 
