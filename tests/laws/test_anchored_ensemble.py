@@ -10,6 +10,7 @@ from posteria import tree
 from posteria.errors import SettingError
 from posteria.methods.ensembles import anchored_ensemble
 from posteria.testing import ExactLaws, ProcedureLaws, linear_regression
+from posteria.testing.statistics import LEAST_P_VALUE, moments_p_value
 
 QUICK = po.MAP(num_epochs=30)
 ROUGH = po.MAP(num_epochs=5, polish=False)
@@ -79,6 +80,13 @@ def test_a_target_that_the_likelihood_would_not_allow_stays_and_that_is_said():
     y = np.abs(X[:, :1]) + 0.01
     posterior = po.fit(po.Model(po.nn.mlp((4,)), Positive(0.5)), (X, y), po.AnchoredEnsemble(3, ROUGH), progress=False)
     assert any("left without noise" in note for note in posterior.facts["notes"])
+
+
+def test_rows_that_count_twice_are_rows_that_come_twice():
+    known, twice = linear_regression(), linear_regression(copies=2)
+    data = (*known.data, np.full(30, 2.0, np.float32))
+    posterior = po.fit(known.model, data, po.AnchoredEnsemble(400, QUICK), progress=False)
+    assert moments_p_value(np.swapaxes(posterior.stored.flat, 0, 1), twice.mean, twice.covariance) > LEAST_P_VALUE
 
 
 def test_mini_batches_see_the_rows_own_targets():

@@ -21,7 +21,7 @@ import numpy as np
 from posteria import tree
 from posteria.compiled import kept
 from posteria.curvature.decrement import ENOUGH, part_names
-from posteria.data.arrays import Data
+from posteria.data.arrays import Data, parts
 from posteria.data.batches import num_steps_per_epoch
 from posteria.engine.loop import Run
 from posteria.errors import SettingError
@@ -132,8 +132,8 @@ class Own(NamedTuple):
 
 
 class Anchored(Target):
-    """The target with the anchor and targets of a member among its parameters, where no gradient moves them; its data
-    are (x, y, number of the row)."""
+    """The target with the anchor and targets of a member among its parameters, where no gradient moves them; the x of
+    its data is (x, number of the row)."""
 
     shape_of_targets: tuple[int, ...] = ()  # of targets that a member has of its own; (): it has none
 
@@ -149,10 +149,10 @@ class Anchored(Target):
         return structs | {OWN: Own(shift, targets)}
 
     def log_likelihood(self, params: tree.Params, batch: Data) -> jax.Array:
-        x, y, number = batch
+        (x, number), y, *weight = batch
         if self.has_own_targets:
             y = params[OWN].targets.at[number].get(mode="promise_in_bounds")
-        return Target.log_likelihood(self, params, (x, y))
+        return Target.log_likelihood(self, params, (x, y, *weight))
 
     def relative_log_prior(self, relative: tree.Params) -> jax.Array:
         shifted = jax.tree.map(lambda leaf, shift: leaf - shift, relative["network"], relative[OWN].shift)
@@ -173,8 +173,8 @@ def _anchored(target: Target) -> Anchored:
     held = ("likelihood",) if jax.tree.leaves(target.structs["likelihood"]) else ()
     anchored.held = (*held, OWN)
     if target.data is not None:
-        x, y = target.data
-        anchored.data = x, y, jnp.arange(target.num_data)
+        x, y, *weight = target.data
+        anchored.data = ((x, jnp.arange(target.num_data)), y, *weight)
         anchored.shape_of_targets = y.shape if target.model.likelihood.kind == "regression" else ()
     return anchored
 
@@ -198,11 +198,13 @@ def _drawn(target: Anchored) -> Callable[..., tuple[Own, jax.Array]]:
     def targets(key: jax.Array, mode: tree.Params, data: Data) -> tuple[jax.Array | None, jax.Array]:
         if not target.has_own_targets:
             return None, jnp.zeros((), jnp.int32)
-        x, y = data
+        x, y, weight = parts(data)
         own, outputs = mode["likelihood"], target.model.outputs(mode["network"], x)
         one, other = (likelihood.sample(k, own, outputs) for k in jax.random.split(key))
-        # the difference of two: of mean 0 also where the likelihood has no mean
-        moved = y + width * (one - other) / 2**0.5
+        noise = width * (one - other) / 2**0.5  # of mean 0 also where the likelihood has no mean
+        if weight is not None:  # a row that counts twice has half the variance
+            noise *= jnp.where(weight > 0, jnp.maximum(weight, 1e-30) ** -0.5, 0.0).reshape(-1, *[1] * (y.ndim - 1))
+        moved = y + noise
         is_fit = jnp.isfinite(likelihood.log_prob(own, outputs, moved))
         kept = jnp.where(is_fit.reshape(-1, *[1] * (y.ndim - 1)), moved, y)
         return kept.astype(jnp.float32), (~is_fit).sum(dtype=jnp.int32)
