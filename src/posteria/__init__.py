@@ -20,6 +20,7 @@ _HOMES = {home.partition(":")[2]: home for home in SHELF.values()} | {
     "Regressor": "posteria.estimators:Regressor",
     "Run": "posteria.engine.loop:Run",
     "Target": "posteria.models.target:Target",
+    "adapters": "posteria.trace.adapters:adapters",
     "clear": "posteria.compiled:clear",
     "compare": "posteria.comparison.api:compare",
     "connect": "posteria.landscape.connect:connect",

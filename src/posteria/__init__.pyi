@@ -60,6 +60,7 @@ from posteria.runs import fit as fit
 from posteria.runs import resume as resume
 from posteria.runs import sample as sample
 from posteria.settings import infer as infer
+from posteria.trace.adapters import adapters as adapters
 
 __version__: str
 __all__: list[str]

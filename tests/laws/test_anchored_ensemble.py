@@ -10,7 +10,6 @@ from posteria import tree
 from posteria.errors import SettingError
 from posteria.methods.ensembles import anchored_ensemble
 from posteria.testing import ExactLaws, ProcedureLaws, linear_regression
-from posteria.testing.statistics import LEAST_P_VALUE, moments_p_value
 
 QUICK = po.MAP(num_epochs=30)
 ROUGH = po.MAP(num_epochs=5, polish=False)
@@ -29,8 +28,8 @@ class TestAnchoredEnsemble(ProcedureLaws, ExactLaws):
         return np.swapaxes(posterior.stored.flat, 0, 1)
 
     @pytest.mark.slow
-    def test_duplicating_the_data_moves_them_as_the_formula_says(self):
-        super().test_duplicating_the_data_moves_them_as_the_formula_says()
+    def test_rows_that_come_twice_and_rows_that_count_twice_move_them_as_the_formula_says(self):
+        super().test_rows_that_come_twice_and_rows_that_count_twice_move_them_as_the_formula_says()
 
 
 def test_each_member_is_the_mode_that_its_own_anchor_and_targets_have_in_closed_form():
@@ -82,13 +81,6 @@ def test_a_target_that_the_likelihood_would_not_allow_stays_and_that_is_said():
     assert any("left without noise" in note for note in posterior.facts["notes"])
 
 
-def test_rows_that_count_twice_are_rows_that_come_twice():
-    known, twice = linear_regression(), linear_regression(copies=2)
-    data = (*known.data, np.full(30, 2.0, np.float32))
-    posterior = po.fit(known.model, data, po.AnchoredEnsemble(400, QUICK), progress=False)
-    assert moments_p_value(np.swapaxes(posterior.stored.flat, 0, 1), twice.mean, twice.covariance) > LEAST_P_VALUE
-
-
 def test_mini_batches_see_the_rows_own_targets():
     known = linear_regression()
     climb = po.MAP(num_epochs=400, batch_size=10, learning_rate=0.03, polish=True)
@@ -96,14 +88,6 @@ def test_mini_batches_see_the_rows_own_targets():
     full = po.fit(known.model, known.data, po.AnchoredEnsemble(5, po.MAP(num_epochs=400)), progress=False)
     std = np.sqrt(np.diag(known.covariance))
     np.testing.assert_allclose(batches.stored.flat / std, full.stored.flat / std, atol=0.02)
-
-
-def test_a_budget_counts_the_first_mode_and_every_member():
-    known = linear_regression()
-    method = po.AnchoredEnsemble(4).with_budget(500, 30)
-    assert po.fit(known.model, known.data, method, progress=False).facts["gradients"] == 500
-    assert method.expected_gradients(30) == 500 and method.size == 4
-    assert [trial.map.learning_rate for trial in method.trials()] == [0.01, pytest.approx(0.01 / 3), 0.03]
 
 
 def test_what_has_no_meaning_is_refused():

@@ -20,14 +20,8 @@ from posteria.curvature.stiffness import stiffness
 from posteria.data.arrays import rows
 from posteria.data.batches import take
 from posteria.errors import DensityError
-from posteria.methods.stochastic.sampler import (
-    EXCESS,
-    Anchor,
-    drawing_kernel,
-    estimate_gradient,
-    preconditioning_scale,
-    warmup_kernel,
-)
+from posteria.methods.stochastic.anchor import Anchor, estimate_gradient
+from posteria.methods.stochastic.sampler import EXCESS, drawing_kernel, preconditioning_scale, warmup_kernel
 from posteria.methods.stochastic.schedules import begins_cycle, factor
 from posteria.methods.stochastic.sghmc import underdamped_langevin
 from posteria.methods.stochastic.sgld import langevin

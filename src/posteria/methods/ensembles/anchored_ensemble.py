@@ -22,9 +22,9 @@ from posteria import tree
 from posteria.compiled import kept
 from posteria.curvature.decrement import ENOUGH, part_names
 from posteria.data.arrays import Data, parts
-from posteria.data.batches import num_steps_per_epoch
 from posteria.engine.loop import Run
 from posteria.errors import SettingError
+from posteria.methods.costs import Costed, varied_inside
 from posteria.methods.points.map import MAP
 from posteria.methods.points.polish import polish
 from posteria.models.coordinates import coordinates
@@ -37,13 +37,14 @@ OWN = "anchored"  # the part of the parameters that holds a member's anchor and 
 
 
 @dataclass(frozen=True)
-class AnchoredEnsemble:
+class AnchoredEnsemble(Costed):
     """An ensemble that is a draw from the posterior where the model is linear and Gaussian, for the price of modes.
 
     `map` says how a member climbs, and finds the mode before it: noise that is inferred is held as it is there, and so
     is what `map` tunes. Spread: the anchors', a draw from the prior for each member, and noise of the likelihood's own
     on real targets. Labels and counts are left as they are, as in the paper; priors that are not Normal are moved with
-    the anchors too, but nothing is exact then. Members start from the network's initialiser.
+    the anchors too, but nothing is exact then. Members start from the network's initialiser. Tuning tries what
+    `map` tries.
     """
 
     size: Several = 10
@@ -59,19 +60,13 @@ class AnchoredEnsemble:
 
     def expected_gradients(self, num_data: int) -> float:
         """The first mode, and one for each member."""
-        batch_size = min(self.map.batch_size or num_data, num_data) or 1
-        return (self.size + 1) * self.map.num_epochs * num_steps_per_epoch(max(1, num_data), batch_size)
+        return (self.size + 1) * self.map.expected_gradients(num_data)
 
     def with_budget(self, gradients: float, num_data: int) -> "AnchoredEnsemble":
-        num_epochs = max(1, round(self.map.num_epochs * gradients / self.expected_gradients(num_data)))
-        return replace(self, map=replace(self.map, num_epochs=num_epochs, polish=False))
+        return replace(self, map=self.map.with_budget(gradients / (self.size + 1), num_data))
 
-    def trials(self) -> list["AnchoredEnsemble"]:
-        """Learning rates, where it has its own."""
-        if self.map.optimizer is not None:
-            return [self]
-        rates = (self.map.learning_rate * factor for factor in (1 / 3, 3.0))
-        return [self, *(replace(self, map=replace(self.map, learning_rate=rate)) for rate in rates)]
+    def trials(self) -> list[Any]:
+        return varied_inside(self, "map")
 
     def fit(self, key: jax.Array, target: Target, start: tree.Params, run: Run) -> DrawsPosterior:
         target.check_proper()

@@ -25,6 +25,7 @@ from posteria.methods.chains.warmup import WARMUP_SHARE
 from posteria.methods.costs import THIRDS, num_batches
 from posteria.methods.points.map import MAP
 from posteria.methods.starts import find_starts
+from posteria.methods.stochastic.anchor import Anchor, anchor_at, estimate_gradient
 from posteria.methods.stochastic.schedules import begins_cycle, factor
 from posteria.methods.virial import virials
 from posteria.models.coordinates import Coordinates, coordinates
@@ -180,11 +181,6 @@ class Settings(NamedTuple):
     goes_back: bool = False
 
 
-class Anchor(NamedTuple):
-    position: jax.Array
-    gradient: jax.Array  # of all data, at that position
-
-
 class State(NamedTuple):
     position: jax.Array  # in units of the prior
     inner: tree.Tree  # the transformation's own: momenta
@@ -193,7 +189,7 @@ class State(NamedTuple):
     batch_key: jax.Array
     scale: Any  # displacements are multiplied by it, gradients too: the square root of the preconditioner. 1: none
     squares: Any  # running mean of squared gradients, where a preconditioner learns from them
-    anchor: "Anchor | None"  # where variance is reduced
+    anchor: Anchor | None  # where variance is reduced
 
 
 @kept
@@ -212,7 +208,7 @@ def warmup_kernel(target: Target | Density, transformation: Transformation, sett
             jax.random.key_data(key_batch),
             scale,
             jnp.zeros_like(position) if settings.is_preconditioned else None,
-            _anchor(flat, position, data) if settings.variance_reduction else None,
+            anchor_at(flat, position, data) if settings.variance_reduction else None,
         )
 
     return Kernel(init, _step(flat, target.num_data, transformation, settings))
@@ -253,7 +249,7 @@ def _step(
         if settings.variance_reduction == "svrg":
             is_new = state.step_number % num_batches == 0
             state = state._replace(
-                anchor=jax.lax.cond(is_new, lambda: _anchor(flat, state.position, data), lambda: state.anchor)
+                anchor=jax.lax.cond(is_new, lambda: anchor_at(flat, state.position, data), lambda: state.anchor)
             )
         step_size = state.step_size * factor(
             settings.schedule, state.step_number, settings.num_warmup, settings.thinning
@@ -288,17 +284,6 @@ def _noise(key: jax.Array, transformation: Transformation, position: jax.Array) 
     shape = (2, transformation.num_noises, *position.shape)
     ahead, noise = fast_normal(key, shape).astype(position.dtype)
     return ahead, noise
-
-
-def estimate_gradient(
-    flat: Coordinates, position: jax.Array, batch: Data, anchor: Anchor | None
-) -> tuple[jax.Array, jax.Array]:
-    """Log density and gradient by a batch; with an anchor, its full gradient plus the batch's difference from there."""
-    log_density, gradient = jax.value_and_grad(flat.log_density)(position, batch)
-    if anchor is None:
-        return log_density, gradient
-    there = jax.grad(flat.log_density)(anchor.position, batch)
-    return log_density, gradient - there + anchor.gradient
 
 
 def preconditioning_scale(squares: jax.Array) -> jax.Array:
@@ -344,10 +329,6 @@ def _noise_per_curvature(target: Target | Density, batch_size: int, size: int) -
     """
     leverage = min(1.0, size / target.num_data) if target.temperature > 1.0 else 0.0
     return (target.num_data / batch_size - 1.0) * ((1.0 - leverage) / target.temperature + leverage)
-
-
-def _anchor(flat: Coordinates, position: jax.Array, data: Data) -> Anchor:
-    return Anchor(position, jax.grad(flat.log_density)(position, data))
 
 
 @kept
