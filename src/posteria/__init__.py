@@ -21,6 +21,7 @@ _HOMES = {home.partition(":")[2]: home for home in SHELF.values()} | {
     "Run": "posteria.engine.loop:Run",
     "Target": "posteria.models.target:Target",
     "adapters": "posteria.trace.adapters:adapters",
+    "bridges": "posteria.bridges",
     "clear": "posteria.compiled:clear",
     "compare": "posteria.comparison.api:compare",
     "connect": "posteria.landscape.connect:connect",

@@ -1,4 +1,5 @@
 # written by `make surface`
+from posteria import bridges as bridges
 from posteria import data as data
 from posteria import diagnostics as diagnostics
 from posteria import errors as errors

@@ -14,10 +14,11 @@ import jax.numpy as jnp
 from posteria import tree
 from posteria.data.arrays import Data
 from posteria.errors import NetworkError, described
-from posteria.tree import Layout, Leaves, Params, Structure, Tree, check_parameters
+from posteria.tree import Json, Layout, Leaves, Params, Structure, Tree, check_parameters
 
 WANTED = (
-    "a Network, (init, apply), an NNX, Linen or Equinox module, or a builder from a key to an NNX or Equinox module"
+    "a Network, (init, apply), an NNX, Linen, Equinox or PyTorch module, or a builder from a key to an NNX or Equinox "
+    "module"
 )
 Builder = Callable[[jax.Array], Any]  # key -> a module
 
@@ -27,7 +28,14 @@ class Functions(NamedTuple):
 
     init: Callable[..., Params]  # (key, x)
     apply: Callable[[Params, Data], jax.Array]
+    spec: Json | None = None
     trained: bool = False
+    note: str = ""
+    by_datum: bool = False
+
+
+def is_of_torch(obj: object) -> bool:
+    return "torch" in sys.modules and isinstance(obj, sys.modules["torch"].nn.Module)
 
 
 def functions_of(obj: object) -> Functions | None:
@@ -157,6 +165,44 @@ def _from_linen(module: Any) -> Functions:
         return call(params, initial_state(*tree.signature(tree.index(x, slice(1)))), x)
 
     return Functions(init, apply)
+
+
+def as_variables(obj: object, example: Data = None) -> tuple[Params, Callable[[Params], Any]] | None:
+    """Every floating leaf of a module, statistics of norms too, and the way back to a module; None for anything else.
+
+    A Linen module that is not bound is initialised for the example.
+    """
+    adapter = _adapter_of(obj)
+    if adapter is _from_nnx:
+        return _variables_of_nnx(obj)
+    if adapter is _from_equinox:
+        import equinox as eqx
+
+        weights, rest = eqx.partition(_copied(obj), eqx.is_inexact_array)
+        layout = Layout.of(weights)
+        return layout.to_dict(weights), lambda leaves: eqx.combine(layout.from_dict(leaves), rest)
+    if adapter is _from_linen:
+        from flax.core import meta, unfreeze
+
+        module: Any = obj
+        if module.scope is not None:
+            module, variables = module.unbind()
+        elif example is None:
+            return None
+        else:
+            variables = module.init(jax.random.key(0), tree.index(example, slice(1)))
+        variables = _copied(meta.unbox(unfreeze(variables)))
+        # by path within each collection, as parameters are named elsewhere
+        return variables, lambda leaves: module.bind(leaves)
+    return None
+
+
+def _variables_of_nnx(module: Any) -> tuple[Params, Callable[[Params], Any]]:
+    from flax import nnx
+
+    graph, weights, rest = _copied(nnx.split(nnx.clone(module), lambda path, variable: _holds_inexact(variable), ...))
+    layout = Layout.of(weights)
+    return layout.to_dict(weights), lambda leaves: nnx.merge(graph, layout.from_dict(leaves), rest)
 
 
 def _trained(weights: Params, apply: Callable[[Params, Data], jax.Array]) -> Functions:

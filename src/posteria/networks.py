@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +13,9 @@ from posteria import tree
 from posteria.data.arrays import Data
 from posteria.errors import NetworkError, described
 from posteria.tree import Json, Params
+
+if TYPE_CHECKING:
+    from posteria.modules import Functions
 
 ROUNDING = 1e-4  # of the output's scale: what float32 may move one datum's output when its neighbours change
 PROBE_ROWS, PROBE_NUMBERS, PROBE_DIGITS = 8, 8, 5  # a fingerprint: rows of input, numbers kept, significant digits
@@ -26,13 +29,20 @@ class Network:
     """`init(key, x) -> params`, with x a batch of one datum, and `apply(params, x) -> outputs (n, outputs)`.
 
     `spec` describes a ready network so that it can be rebuilt (None: it cannot). `trained` says that there is no
-    initialiser: `init` returns the trained weights whatever the key.
+    initialiser: `init` returns the trained weights whatever the key. `note` is what the user should know of how the
+    network was made; a fit's notes have it too. `by_datum` says that `apply` maps a function of one datum over a batch,
+    so that no output can depend on the rest of it.
     """
 
     init: Callable[[jax.Array, Data], Params]
     apply: Apply
     spec: Json | None = field(default=None, compare=False)
     trained: bool = False
+    note: str = field(default="", compare=False, repr=False)
+    by_datum: bool = field(default=False, compare=False, repr=False)
+
+    def __str__(self) -> str:
+        return self.note or repr(self)
 
     @property
     def compiled_for(self) -> Any:
@@ -40,13 +50,18 @@ class Network:
         return self.apply if hasattr(self.apply, "__dict__") and not hasattr(self.apply, "__self__") else self
 
 
-def network(obj: object) -> Network:
+def network(obj: Any, example: Data = None) -> Network:
     """A `Network` from what the user has.
 
     A Flax NNX or Equinox builder (`key -> module`), a trained NNX or Equinox module, a Linen module (trained if it is
-    bound to its variables), a pair `(init, apply)`, or a `Network`. Parameters are the floating-point leaves, in plain
-    nested dicts; everything else (statistics, keys, buffers) stays frozen as it is, and layers are in evaluation mode.
-    The user's module is never changed.
+    bound to its variables), a PyTorch module, a pair `(init, apply)`, or a `Network`. Parameters are the floating-point
+    leaves, in plain nested dicts; everything else (statistics, keys, buffers) stays frozen as it is, and layers are in
+    evaluation mode. The user's module is never changed.
+
+    A PyTorch module needs an `example`, a few rows of x: an array, a tuple of its arguments or a dict by their names.
+    It is exported by `torch.export` and becomes a function of JAX that needs no PyTorch any more; its parameters keep
+    their names ("layer1/0/weight"), its weights are the start, and those with `requires_grad=False` stay as they are.
+    Its outputs on the example are compared with PyTorch's: `print(network)` says how well they agree.
     """
     if isinstance(obj, Network):
         return obj
@@ -54,9 +69,26 @@ def network(obj: object) -> Network:
         return Network(*obj)
     from posteria import modules
 
+    if modules.is_of_torch(obj):
+        from posteria.bridges import torch as bridge
+
+        return _from_functions(bridge.functions_of(obj, example))
+    if example is not None:
+        raise NetworkError(f"an example for {described(obj)}", "one for a PyTorch module only", "leave example= out")
     if found := modules.functions_of(obj):
-        return Network(found.init, found.apply, trained=found.trained)
+        return _from_functions(found)
     raise NetworkError(f"got {described(obj)} as a network", modules.WANTED, "or write Network(init, apply) yourself")
+
+
+def from_graph(graph: Json) -> Network:
+    """A PyTorch network that a store describes."""
+    from posteria.bridges.graph import functions
+
+    return _from_functions(functions(graph))
+
+
+def _from_functions(found: "Functions") -> Network:
+    return Network(*found)
 
 
 def as_batch_of_one(x: Data) -> Data:

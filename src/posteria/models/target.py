@@ -117,13 +117,16 @@ class Target:
     @property
     def caveat(self) -> str:
         """What the user should know of this target; empty where there is nothing."""
+        words = [self.model.network.note]
         if not FEWEST_A_ROW < self.total_weight / max(1, self.num_data) < MOST_A_ROW and self.num_data:
-            return f"the weights of {self.num_data} rows add up to {self.total_weight:.3g}: as many rows they count as"
+            words.append(
+                f"the weights of {self.num_data} rows add up to {self.total_weight:.3g}: as many rows they count as"
+            )
         if self._spec is None and any(leaf.fan_in for leaf in self._leaves):
-            return (
+            words.append(
                 "no x was given, so fan-in was read off the kernels' shapes as (..., in, out); (x, None) would tell it"
             )
-        return ""
+        return "; ".join(filter(None, words))
 
     # ---- the density
 
@@ -331,7 +334,7 @@ def _counted(x: Data, y: Data, weight: Data) -> tuple[Data, Data, Data]:
 
 def _check_network(network: Network, spec: InputSpec, x: Data) -> None:
     passed = _checks_passed(network, spec)
-    if not passed:
+    if not passed and not network.by_datum:
         params = initialiser(network, spec)(jax.random.key(0))
         check_is_function_of_one_datum(network, params, rows(x, np.arange(min(3, num_rows(x)))))
         passed.append("is a function of one datum")

@@ -12,7 +12,7 @@ from posteria import own
 from posteria.compiled import Shared
 from posteria.data.arrays import Data
 from posteria.errors import SettingError
-from posteria.networks import Network
+from posteria.networks import Network, from_graph
 from posteria.networks import network as as_network
 from posteria.settings import LARGEST_INT
 from posteria.tree import Json, Params
@@ -101,6 +101,8 @@ MODULES = {  # imported when a network is first used: `import posteria` must not
 def build(spec: Json) -> Network:
     """The network that a `spec` describes."""
     name, settings = spec.get("name"), spec.get("settings", {})
+    if name == "torch":
+        return from_graph(spec["graph"])
     if name not in CONSTRUCTORS:
         raise SettingError(f"network {name!r}", f"one of {', '.join(CONSTRUCTORS)}", "pass your own network itself")
     known = inspect.signature(CONSTRUCTORS[name]).parameters
