@@ -41,11 +41,6 @@ def plus_product(
     return (outputs if alpha == 1 else alpha * outputs) + (bias if beta == 1 else beta * bias)
 
 
-def linear(x: jax.Array, weight: jax.Array, bias: Optional = None) -> jax.Array:
-    outputs = x @ weight.T
-    return outputs if bias is None else outputs + bias
-
-
 # ---- convolutions
 
 
@@ -128,12 +123,6 @@ def group_norm(
     y = _standardised(x.reshape(n, groups, channels // groups * space), (2,), eps).reshape(x.shape)
     y = y if weight is None else y * _on_channels(weight, x)
     return (y if bias is None else y + _on_channels(bias, x)), None, None
-
-
-def rms_norm(x: jax.Array, shape: Sizes, weight: Optional, eps: float | None) -> tuple[jax.Array, None]:
-    axes = tuple(range(x.ndim - len(shape), x.ndim))
-    y = x * lax.rsqrt(jnp.square(x).mean(axes, keepdims=True) + (jnp.finfo(x.dtype).eps if eps is None else eps))
-    return (y if weight is None else y * weight), None
 
 
 def _standardised(x: jax.Array, axes: tuple[int, ...], eps: float) -> jax.Array:
@@ -237,21 +226,33 @@ def _pooled(
 
 
 def adaptive_avg_pool(x: jax.Array, sizes: Sizes) -> jax.Array:
-    def bins(size: int, out: int) -> np.ndarray:
-        first, last = np.arange(out) * size // out, -(-(np.arange(1, out + 1) * size) // out)
-        places = np.arange(size)[:, None]
-        return ((places >= first) & (places < last)) / (last - first)
-
-    return _resized(x, sizes, [bins(size, out) for size, out in zip(x.shape[-len(sizes) :], sizes)])
+    bins = [_bins(size, out) for size, out in zip(x.shape[-len(sizes) :], sizes)]
+    return _resized(x, sizes, [each / each.sum(0) for each in bins])
 
 
-def upsample(kernel: str, x: jax.Array, output_size: Sizes | None, *rest: Any) -> jax.Array:
+def adaptive_max_pool(x: jax.Array, sizes: Sizes) -> tuple[jax.Array, None]:
+    for axis, out in enumerate(sizes, start=x.ndim - len(sizes)):
+        parts = [x.take(np.flatnonzero(places), axis).max(axis) for places in _bins(x.shape[axis], out).T]
+        x = jnp.stack(parts, axis)
+    return x, None
+
+
+def _bins(size: int, out: int) -> np.ndarray:
+    """(in, out): whether an entry is in each output's part."""
+    first, last = np.arange(out) * size // out, -(-(np.arange(1, out + 1) * size) // out)
+    places = np.arange(size)[:, None]
+    return (places >= first) & (places < last)
+
+
+Weigh = Callable[[int, int, float, bool], np.ndarray]  # (in, out, step, align corners) -> (in, out)
+
+
+def upsample(weigh: Weigh, x: jax.Array, output_size: Sizes | None, *rest: Any) -> jax.Array:
     """`rest` is (align_corners, factors), and the factors alone where nearest entries are taken."""
-    align, factors = rest if kernel in ("linear", "cubic") else (False, *rest)
+    align, factors = rest if weigh is _linear_weights else (False, *rest)
     space = x.shape[2:]
     sizes = [int(n * f) for n, f in zip(space, factors or ())] if output_size is None else output_size
     scales = [1 / f for f in factors] if factors else [n / out for n, out in zip(space, sizes)]
-    weigh = WEIGHTS[kernel]
     return _resized(x, sizes, [weigh(n, out, s, align) for n, out, s in zip(space, sizes, scales)])
 
 
@@ -268,27 +269,8 @@ def _linear_weights(size: int, out: int, scale: float, align: bool) -> np.ndarra
     return _spread(size, {0: 1 - (source - low), 1: source - low}, low)
 
 
-def _cubic_weights(size: int, out: int, scale: float, align: bool, a: float = -0.75) -> np.ndarray:
-    source = _sources(size, out, scale, align)
-    low = np.floor(source).astype(int)
-    t = source - low
-
-    def near(d: np.ndarray) -> np.ndarray:
-        return ((a + 2) * d - (a + 3)) * d * d + 1
-
-    def far(d: np.ndarray) -> np.ndarray:
-        return ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
-
-    return _spread(size, {-1: far(t + 1), 0: near(t), 1: near(1 - t), 2: far(2 - t)}, low)
-
-
 def _nearest_weights(size: int, out: int, scale: float, align: bool) -> np.ndarray:
     low = np.minimum(np.floor(scale * np.arange(out)).astype(int), size - 1)
-    return _spread(size, {0: np.ones(out)}, low)
-
-
-def _exact_weights(size: int, out: int, scale: float, align: bool) -> np.ndarray:
-    low = np.minimum(np.floor(scale * (np.arange(out) + 0.5)).astype(int), size - 1)
     return _spread(size, {0: np.ones(out)}, low)
 
 
@@ -298,14 +280,6 @@ def _spread(size: int, weights: dict[int, np.ndarray], low: np.ndarray) -> np.nd
     for offset, weight in weights.items():
         np.add.at(matrix, (np.clip(low + offset, 0, size - 1), np.arange(len(low))), weight)
     return matrix
-
-
-WEIGHTS = {
-    "linear": _linear_weights,
-    "cubic": _cubic_weights,
-    "nearest": _nearest_weights,
-    "nearest-exact": _exact_weights,
-}
 
 
 def _resized(x: jax.Array, sizes: Sizes, matrices: list[np.ndarray]) -> jax.Array:
@@ -320,26 +294,17 @@ TABLE: Table = {
     "_adaptive_avg_pool3d": adaptive_avg_pool,
     "_native_batch_norm_legit.no_stats": own_norm,
     "_native_batch_norm_legit_no_training": batch_norm,
-    "adaptive_avg_pool1d": adaptive_avg_pool,
+    "adaptive_max_pool2d": adaptive_max_pool,
     "addmm": partial(plus_product, jnp.matmul),
-    "avg_pool1d": partial(avg_pool, 1),
     "avg_pool2d": partial(avg_pool, 2),
     "avg_pool3d": partial(avg_pool, 3),
-    "baddbmm": partial(plus_product, batched_product),
     "bmm": batched_product,
     "convolution": convolution,
-    "dot": jnp.dot,
-    "linear": linear,
-    "matmul": jnp.matmul,
     "max_pool2d_with_indices": partial(max_pool, 2),
     "max_pool3d_with_indices": partial(max_pool, 3),
     "mm": jnp.matmul,
-    "mv": jnp.matmul,
     "native_group_norm": group_norm,
     "native_layer_norm": layer_norm,
-    "_fused_rms_norm": rms_norm,
-    **{f"_upsample_nearest_exact{rank}d.vec": partial(upsample, "nearest-exact") for rank in (1, 2, 3)},
-    **{f"upsample_nearest{rank}d.vec": partial(upsample, "nearest") for rank in (1, 2, 3)},
-    **{f"upsample_{name}.vec": partial(upsample, "linear") for name in ("linear1d", "bilinear2d", "trilinear3d")},
-    "upsample_bicubic2d.vec": partial(upsample, "cubic"),
+    "upsample_bilinear2d.vec": partial(upsample, _linear_weights),
+    "upsample_nearest2d.vec": partial(upsample, _nearest_weights),
 }

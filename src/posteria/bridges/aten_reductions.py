@@ -63,6 +63,12 @@ def vector_norm(x: jax.Array, order: float = 2, dim: Dims = None, keepdim: bool 
     return (jnp.abs(x) ** order).sum(axes, keepdims=keepdim) ** (1 / order)
 
 
+def distances(x: jax.Array, y: jax.Array, order: float, mode: int | None = None) -> jax.Array:
+    """Between all rows of x and of y."""
+    del mode
+    return vector_norm(x[..., :, None, :] - y[..., None, :, :], order, -1)
+
+
 def softmax(x: jax.Array, dim: int, half_to_float: bool = False) -> jax.Array:
     del half_to_float
     return jax.nn.softmax(x, axis=dim)
@@ -100,9 +106,9 @@ def logsumexp(x: jax.Array, dim: Dims, keepdim: bool = False) -> jax.Array:
 
 
 TABLE: Table = {
+    "_cdist_forward": distances,
     "_log_softmax": log_softmax,
     "_softmax": softmax,
-    "all": _over_axes(jnp.all),
     "amax": _over_axes(jnp.max),
     "amin": _over_axes(jnp.min),
     "any": _over_axes(jnp.any),
@@ -111,12 +117,9 @@ TABLE: Table = {
     "cumprod": cumulative(jnp.cumprod),
     "cumsum": cumulative(jnp.cumsum),
     "linalg_vector_norm": vector_norm,
-    "logsumexp": logsumexp,
     "max": extreme(jnp.max, jnp.argmax),
-    "max.other": jnp.maximum,
     "mean": _over_axes(jnp.mean),
     "min": extreme(jnp.min, jnp.argmin),
-    "min.other": jnp.minimum,
     "prod": _over_axes(jnp.prod),
     "sort": order,
     "sum": _over_axes(jnp.sum),

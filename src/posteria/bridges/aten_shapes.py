@@ -42,10 +42,6 @@ def with_slice(
     return x.at[_at(x, dim, slice(start, end, step))].set(part)
 
 
-def with_selected(x: jax.Array, part: jax.Array, dim: int, index: int) -> jax.Array:
-    return x.at[_at(x, dim, index)].set(part)
-
-
 def _at(x: jax.Array, dim: int, index: Any) -> tuple[Any, ...]:
     return (slice(None),) * (dim % x.ndim) + (index,)
 
@@ -61,10 +57,6 @@ def split_with_sizes(x: jax.Array, sizes: Shape, dim: int = 0) -> tuple[jax.Arra
 
 def split(x: jax.Array, size: int, dim: int = 0) -> tuple[jax.Array, ...]:
     return tuple(jnp.split(x, list(range(size, x.shape[dim], size)), dim))
-
-
-def unbind(x: jax.Array, dim: int = 0) -> tuple[jax.Array, ...]:
-    return tuple(jnp.moveaxis(x, dim, 0))
 
 
 def repeat(x: jax.Array, times: Shape) -> jax.Array:
@@ -86,10 +78,6 @@ def as_strided(x: jax.Array, size: Shape, stride: Shape, offset: int | None = No
 def pad(x: jax.Array, amounts: Shape, value: float = 0.0) -> jax.Array:
     """From the last axis backwards, as PyTorch; a negative amount cuts."""
     return jax.lax.pad(x, jnp.asarray(value, x.dtype), [(*pair, 0) for pair in _pairs(x, amounts)])
-
-
-def _pad_by(mode: str) -> Any:
-    return lambda x, amounts: jnp.pad(x, _pairs(x, amounts), mode)
 
 
 def _pairs(x: jax.Array, amounts: Shape) -> list[tuple[int, int]]:
@@ -119,6 +107,19 @@ def scatter(x: jax.Array, dim: int, index: jax.Array, values: jax.Array | float)
 
 def scatter_add(x: jax.Array, dim: int, index: jax.Array, values: jax.Array) -> jax.Array:
     return x.at[_places(x, dim, index)].add(_like(values, index))
+
+
+def scatter_reduce(
+    x: jax.Array, dim: int, index: jax.Array, values: jax.Array, reduce: str, *, include_self: bool = True
+) -> jax.Array:
+    """What is written to one place is joined, with what was there if `include_self`."""
+    places, values = _places(x, dim, index), jnp.asarray(_like(values, index))
+    name = {"sum": "add", "mean": "add", "prod": "multiply", "amax": "max", "amin": "min"}[reduce]
+    limits = {"add": 0, "multiply": 1, "max": -jnp.inf, "min": jnp.inf}
+    written = jnp.zeros(x.shape, jnp.int32).at[places].add(1)
+    start = x if include_self else jnp.where(written > 0, jnp.asarray(limits[name], x.dtype), x)
+    joined = getattr(start.at[places], name)(values)
+    return joined / jnp.maximum(written + include_self, 1) if reduce == "mean" else joined
 
 
 def _like(values: jax.Array | float, index: jax.Array) -> jax.Array | float:
@@ -163,25 +164,6 @@ def diagonal(x: jax.Array, offset: int = 0, first: int = 0, second: int = 1) -> 
     return jnp.diagonal(x, offset, first, second)
 
 
-def pixel_shuffle(x: jax.Array, factor: int) -> jax.Array:
-    *lead, channels, height, width = x.shape
-    tiles = x.reshape(*lead, channels // factor**2, factor, factor, height, width)
-    tiles = jnp.moveaxis(tiles, (-4, -3), (-3, -1))  # (..., height, factor, width, factor)
-    return tiles.reshape(*lead, channels // factor**2, height * factor, width * factor)
-
-
-def pixel_unshuffle(x: jax.Array, factor: int) -> jax.Array:
-    *lead, channels, height, width = x.shape
-    tiles = x.reshape(*lead, channels, height // factor, factor, width // factor, factor)
-    tiles = jnp.moveaxis(tiles, (-3, -1), (-4, -3))
-    return tiles.reshape(*lead, channels * factor**2, height // factor, width // factor)
-
-
-def channel_shuffle(x: jax.Array, groups: int) -> jax.Array:
-    n, channels, *space = x.shape
-    return x.reshape(n, groups, channels // groups, *space).swapaxes(1, 2).reshape(x.shape)
-
-
 def unfold(x: jax.Array, dim: int, size: int, step: int) -> jax.Array:
     """Windows along an axis, which become a last one."""
     dim %= x.ndim
@@ -198,40 +180,23 @@ def cast(x: jax.Array, dtype: Any = None, *_: Any, **__: Any) -> jax.Array:
     return x if dtype is None else x.astype(dtype)
 
 
-def _of_size(value: float) -> Any:
-    return lambda size, *, dtype=None: full(size, value, dtype=dtype)
-
-
-def _like_x(value: float) -> Any:
-    return lambda x, *, dtype=None: full_like(x, value, dtype=dtype)
-
-
 def constant(value: float, *, dtype: Any = None) -> jax.Array:
     return jnp.asarray(value, dtype)
 
 
-def new_full(x: jax.Array, size: Shape, value: float, *, dtype: Any = None) -> jax.Array:
-    return full(size, value, dtype=dtype or x.dtype)
-
-
 TABLE: Table = {
     "_to_copy": lambda x, *, dtype=None, **_: cast(x, dtype),
-    "_unsafe_view": jnp.reshape,
     "alias": same,
     "arange": arange,
     "as_strided": as_strided,
     "cat": concatenate,
-    "channel_shuffle": channel_shuffle,
     "clone": same,
     "constant_pad_nd": pad,
-    "contiguous": same,
     "copy": lambda x, y, *_: jnp.broadcast_to(y, x.shape),
-    "detach": jax.lax.stop_gradient,
     "diagonal": diagonal,
     "embedding": embedding,
+    "empty": lambda size, *, dtype=None: full(size, 0, dtype=dtype),  # to be written over
     "expand": expand,
-    "expand_copy": expand,
-    "eye": lambda n, m=None, *, dtype=None: jnp.eye(n, m, dtype=dtype),
     "flip": lambda x, dims: jnp.flip(x, tuple(dims)),
     "full": full,
     "full_like": full_like,
@@ -240,48 +205,18 @@ TABLE: Table = {
     "index_put": index_put,
     "index_select": lambda x, dim, index: jnp.take(x, index, axis=dim),
     "lift_fresh_copy": same,
-    "new_full": new_full,
-    "new_ones": lambda x, size, *, dtype=None: new_full(x, size, 1, dtype=dtype),
-    "new_zeros": lambda x, size, *, dtype=None: new_full(x, size, 0, dtype=dtype),
-    "ones": _of_size(1),
-    "ones_like": _like_x(1),
     "permute": lambda x, dims: jnp.transpose(x, tuple(dims)),
-    "permute_copy": lambda x, dims: jnp.transpose(x, tuple(dims)),
-    "pixel_shuffle": pixel_shuffle,
-    "pixel_unshuffle": pixel_unshuffle,
-    "reflection_pad1d": _pad_by("reflect"),
-    "reflection_pad2d": _pad_by("reflect"),
-    "reflection_pad3d": _pad_by("reflect"),
     "repeat": repeat,
-    "replication_pad1d": _pad_by("edge"),
-    "replication_pad2d": _pad_by("edge"),
-    "replication_pad3d": _pad_by("edge"),
-    "reshape": jnp.reshape,
-    "roll": roll,
     "scalar_tensor": constant,
     "scatter": scatter,
     "scatter_add": scatter_add,
+    "scatter_reduce": scatter_reduce,
     "select": select,
-    "select_copy": select,
-    "select_scatter": with_selected,
     "slice": cut,
-    "slice_copy": cut,
     "slice_scatter": with_slice,
-    "split": split,
     "split_with_sizes": split_with_sizes,
     "squeeze": squeeze,
-    "squeeze_copy": squeeze,
-    "stack": jnp.stack,
-    "t": jnp.transpose,
-    "transpose": transpose,
-    "tril": jnp.tril,
-    "triu": jnp.triu,
-    "unbind": unbind,
     "unfold": unfold,
     "unsqueeze": jnp.expand_dims,
-    "unsqueeze_copy": jnp.expand_dims,
     "view": jnp.reshape,
-    "view_copy": jnp.reshape,
-    "zeros": _of_size(0),
-    "zeros_like": _like_x(0),
 }

@@ -94,9 +94,9 @@ def _dtype(name: str) -> np.dtype:
     return jax.dtypes.canonicalize_dtype(np.dtype(name))
 
 
-def unknown_operations(graph: Json) -> list[str]:
+def unknown_operations(nodes: list[Any]) -> list[str]:
     """Operations that are not in the table."""
-    return sorted({node[1] for node in graph["nodes"] if node[1] != "getitem" and aten.find(node[1]) is None})
+    return sorted({node[1] for node in nodes if node[1] != "getitem" and aten.find(node[1]) is None})
 
 
 def _unknown(names: Iterable[str]) -> NetworkError:
@@ -115,7 +115,7 @@ def functions(graph: Json, weights: Arrays | None = None) -> Functions:
 
     Without weights, as when it was read from a store, there is nothing to start from: only shapes are known.
     """
-    if missing := unknown_operations(graph):
+    if missing := unknown_operations(graph["nodes"]):
         raise _unknown(missing)
     structs = {name: jax.ShapeDtypeStruct(shape, _dtype(dtype)) for _, name, shape, dtype in graph["parameters"]}
     constants = {value: _decoded_array(*rest) for value, *rest in graph["constants"]}

@@ -142,8 +142,12 @@ def _exported(module: Module, row: Any) -> Any:
 
 def _graph_of(exported: Any, module: Module, rows: Any) -> tuple[Json, Arrays]:
     """The graph as data, and the weights by PyTorch's names."""
+    output = _output(exported, module)
+    needed = _behind(output)
+    nodes = [_node(node) for node in exported.graph.nodes if node.op == "call_function" and node in needed]
+    if missing := unknown_operations(nodes):
+        raise _refused(missing, exported)
     signature = exported.graph_signature
-    used = {node.name for node in exported.graph.nodes if node.users}
     values = dict(module.named_parameters(remove_duplicate=False)) | exported.state_dict | exported.constants
     first_name = {id(p): name for name, p in module.named_parameters()}  # of a weight with several
     parameters, constants, weights = [], [], {}
@@ -153,7 +157,7 @@ def _graph_of(exported: Any, module: Module, rows: Any) -> tuple[Json, Arrays]:
         sort, name = _origin(signature, node.name)
         if node.name in inputs:
             shown.append([node.name, inputs[node.name], *_result(node.meta["val"])])
-        elif node.name not in used:
+        elif node not in needed:
             continue
         elif sort == "parameter" and _is_free(module, name):
             name = first_name[id(module.get_parameter(name))]
@@ -167,17 +171,25 @@ def _graph_of(exported: Any, module: Module, rows: Any) -> tuple[Json, Arrays]:
             "at least one",
             "module.requires_grad_(True) frees them",
         )
-    nodes = [_node(node) for node in exported.graph.nodes if node.op == "call_function"]
     graph = {
         "inputs": shown,
         "parameters": parameters,
         "constants": constants,
-        "nodes": [node for node in nodes if node],
-        "output": _output(exported, module),
+        "nodes": nodes,
+        "output": output.name,
     }
-    if missing := unknown_operations(graph):
-        raise _refused(missing, exported)
     return graph, weights
+
+
+def _behind(output: Any) -> set[Any]:
+    """What an output is computed from, and no more: checks of values and writes to buffers are left out."""
+    needed, open_ends = set(), [output]
+    while open_ends:
+        node = open_ends.pop()
+        if node not in needed:
+            needed.add(node)
+            open_ends.extend(node.all_input_nodes)
+    return needed
 
 
 def _origin(signature: Any, name: str) -> tuple[str, str]:
@@ -192,7 +204,7 @@ def _is_free(module: Module, name: str) -> bool:
     return weight.requires_grad and weight.is_floating_point()
 
 
-def _output(exported: Any, module: Module) -> str:
+def _output(exported: Any, module: Module) -> Any:
     outputs = exported.graph_signature.user_outputs
     result = next(node for node in exported.graph.nodes if node.op == "output").args[0]
     found = [node for node in result if getattr(node, "name", None) in outputs]
@@ -209,13 +221,11 @@ def _output(exported: Any, module: Module) -> str:
             "a leading axis of data",
             "squeeze and flatten named axes only: squeeze(1), flatten(1)",
         )
-    return str(found[0].name)
+    return found[0]
 
 
-def _node(node: Any) -> list[Any] | None:
+def _node(node: Any) -> list[Any]:
     name = "getitem" if getattr(node.target, "__name__", "") == "getitem" else str(node.target)
-    if name.startswith("aten._assert") or name.startswith("aten.sym_constrain"):
-        return None
     keywords = {key: _encoded(part) for key, part in node.kwargs.items() if key not in WITHOUT_MEANING}
     return [node.name, name, _encoded(list(node.args)), keywords, _result(node.meta.get("val"))]
 
