@@ -63,10 +63,6 @@ def network(obj: Any, example: Data = None) -> Network:
     their names ("layer1/0/weight"), its weights are the start, and those with `requires_grad=False` stay as they are.
     Its outputs on the example are compared with PyTorch's: `print(network)` says how well they agree.
     """
-    if isinstance(obj, Network):
-        return obj
-    if isinstance(obj, tuple) and len(obj) == 2 and all(map(callable, obj)):
-        return Network(*obj)
     from posteria import modules
 
     if modules.is_of_torch(obj):
@@ -75,6 +71,10 @@ def network(obj: Any, example: Data = None) -> Network:
         return _from_functions(bridge.functions_of(obj, example))
     if example is not None:
         raise NetworkError(f"an example for {described(obj)}", "one for a PyTorch module only", "leave example= out")
+    if isinstance(obj, Network):
+        return obj
+    if isinstance(obj, tuple) and len(obj) == 2 and all(map(callable, obj)):
+        return Network(*obj)
     if found := modules.functions_of(obj):
         return _from_functions(found)
     raise NetworkError(f"got {described(obj)} as a network", modules.WANTED, "or write Network(init, apply) yourself")

@@ -29,7 +29,7 @@ def power(x: Operand, exponent: Operand) -> jax.Array:
     """A whole exponent stays a Python number: its derivative is a product, also at 0."""
     if isinstance(exponent, float) and exponent.is_integer():
         exponent = int(exponent)
-    if exponent == 0.5:
+    if isinstance(exponent, float) and exponent == 0.5:
         return jnp.sqrt(x)
     if isinstance(exponent, int) and _is_floating(x):
         return jax.lax.integer_pow(x, exponent)

@@ -16,7 +16,8 @@ An argument is a number, text, null, a list of arguments, or one of {"value": na
 import base64
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -33,7 +34,8 @@ from posteria.tree import Arrays, Json, Params
 NAME = "torch"  # of the spec that holds a graph
 
 
-class _NotComputed(NamedTuple):
+@dataclass(frozen=True)
+class _NotComputed:
     """A result that the table leaves out, such as the places of max pooling's largest values."""
 
     name: str
@@ -41,7 +43,7 @@ class _NotComputed(NamedTuple):
 
 def evaluate(graph: Json, params: Arrays, constants: Arrays, inputs: Arrays) -> jax.Array:
     """The outputs for a batch of one datum; `params` by PyTorch's names, `constants` by value, `inputs` by path."""
-    values: dict[str, Any] = dict(constants)
+    values: dict[str, Any] = {value: jnp.asarray(array) for value, array in constants.items()}
     values |= {value: _cast(params[name], dtype) for value, name, _, dtype in graph["parameters"]}
     values |= {value: _cast(inputs[path], dtype) for value, path, _, dtype in graph["inputs"]}
 
@@ -72,8 +74,8 @@ def evaluate(graph: Json, params: Arrays, constants: Arrays, inputs: Arrays) -> 
 def _as_recorded(found: Any, results: Any, name: str) -> Any:
     if isinstance(found, tuple | list):
         return [_as_recorded(each, result, name) for each, result in zip(found, results)]
-    if found is None:
-        return _NotComputed(name)
+    if found is None or isinstance(found, _NotComputed):
+        return found or _NotComputed(name)
     shape, dtype = results
     if tuple(found.shape) != tuple(shape):
         raise NetworkError(
@@ -110,6 +112,13 @@ def _unknown(names: Iterable[str]) -> NetworkError:
 # ---- a graph as a network
 
 
+class Spec(dict[str, Any]):
+    """Printed without the graph, which is long."""
+
+    def __repr__(self) -> str:
+        return f"{{'name': {NAME!r}}}"
+
+
 def functions(graph: Json, weights: Arrays | None = None) -> Functions:
     """init and apply; parameters are nested by the parts of PyTorch's names: "layer1.0.weight" is layer1/0/weight.
 
@@ -144,7 +153,7 @@ def functions(graph: Json, weights: Arrays | None = None) -> Functions:
 
         return jax.vmap(one)(x)
 
-    spec = {"name": NAME, "settings": {}, "graph": graph}
+    spec = Spec({"name": NAME, "settings": {}, "graph": graph})
     return Functions(init, apply, spec, trained=True, by_datum=True)
 
 
