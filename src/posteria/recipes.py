@@ -17,8 +17,9 @@ from posteria.errors import SettingError
 from posteria.methods.chains.mclmc import MCLMC
 from posteria.methods.ensembles.folds import Folds
 from posteria.methods.points.map import MAP
-from posteria.models.likelihoods import Categorical, Gaussian, Likelihood, VaryingNoise
+from posteria.models.likelihoods import Likelihood, VaryingNoise
 from posteria.models.priors import FanIn, InputScales, Prior
+from posteria.models.tabular import default_likelihood
 from posteria.networks import Network
 from posteria.settings import infer
 
@@ -64,13 +65,13 @@ class Recipe(NamedTuple):
 def recipe_for(
     quality: str, kind: str, y: np.ndarray, num_outputs: int, likelihood: Likelihood | None = None
 ) -> Recipe:
-    """Of a quality, for targets y as a network sees them; `kind` is "regression" or "classes"."""
+    """Of a quality, for targets y as a network sees them; `kind` is "regression", "counts" or "classes"."""
     if quality not in QUALITIES:
         raise SettingError(f"quality is {quality!r}", f"one of {QUALITIES}", 'or name a method, as method="nuts"')
     if likelihood is None and quality != "fast" and kind == "regression":
         return (balanced if quality == "balanced" else best)(len(y), num_outputs, resolution_of(y))
     if likelihood is None:
-        likelihood = Gaussian() if kind == "regression" else Categorical()
+        likelihood = default_likelihood(kind)
     outputs = num_outputs * getattr(likelihood, "outputs_per_target", 1)
     if quality == "fast":
         return fast(len(y), outputs, likelihood)

@@ -77,7 +77,7 @@ def test_what_the_system_says_is_one_line_with_the_path(folder, monkeypatch, cod
     def refuse(*arguments, **settings):
         raise OSError(code, os.strerror(code), "/data/table.csv")
 
-    monkeypatch.setattr("posteria.data.csv_file.open", refuse, raising=False)
+    monkeypatch.setattr("posteria.data.table_file.read_texts", refuse)
     answer = CliRunner().invoke(app, ["fit", str(folder / "good.csv"), "--target", "y"])
     assert answer.exit_code == 1
     line, fix = answer.stderr.splitlines()
@@ -104,7 +104,7 @@ def test_a_pipe_that_closes_is_no_error_of_ours(folder, monkeypatch):
     def refuse(*arguments, **settings):
         raise BrokenPipeError(errno.EPIPE, "Broken pipe")
 
-    monkeypatch.setattr("posteria.data.csv_file.open", refuse, raising=False)
+    monkeypatch.setattr("posteria.data.table_file.read_texts", refuse)
     answer = CliRunner().invoke(app, ["fit", str(folder / "good.csv"), "--target", "y"])
     assert answer.exit_code == 1
     assert "posteria:" not in answer.stderr

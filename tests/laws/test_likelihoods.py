@@ -145,6 +145,32 @@ class TestPoisson(LikelihoodLaws):
         return stats.poisson(np.exp(outputs))
 
 
+class TestNegativeBinomial(LikelihoodLaws):
+    likelihood = po.likelihoods.NegativeBinomial(shape=2.0, rate=0.5)
+    own = {"log_concentration": jnp.float32(0.7)}  # noqa: RUF012
+    largest_output = 40.0  # beyond 44 the variance is infinite in float32
+
+    def reference(self, outputs):
+        size = np.exp(0.7)
+        return stats.nbinom(size, size / (size + np.exp(outputs)))
+
+
+class TestNegativeBinomialNearPoisson(LikelihoodLaws):
+    likelihood = po.likelihoods.NegativeBinomial(concentration=1e4)
+    largest_output = 40.0
+
+    def reference(self, outputs):
+        return stats.nbinom(1e4, 1e4 / (1e4 + np.exp(outputs)))
+
+    @pytest.mark.parametrize("size", [0.3, 3.0, 30.0, 3000.0])
+    @pytest.mark.parametrize("mean", [0.1, 3.0, 50.0, 1000.0])
+    def test_densities_keep_their_digits(self, size, mean):
+        y = np.array([0.0, 1.0, 7.0, 30.0, 300.0, 3000.0])[:, None]
+        got = type(self.likelihood)(concentration=size).log_prob({}, jnp.full(y.shape, np.log(mean)), jnp.asarray(y))
+        wanted = stats.nbinom(size, size / (size + mean)).logpmf(y[:, 0])
+        np.testing.assert_allclose(got, wanted, rtol=3e-6, atol=3e-5)
+
+
 @pytest.mark.parametrize("name", MEMBERS)
 def test_every_likelihood_has_a_law_class(name):
     held = {type(laws.likelihood) for laws in LikelihoodLaws.__subclasses__()}

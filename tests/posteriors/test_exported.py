@@ -16,7 +16,7 @@ import pytest
 
 import posteria as po
 from damage.subjects import jax_alone
-from posteria.data.csv_file import read_frame
+from posteria.data.table_file import read_frame
 from posteria.errors import DataError, StoreError
 from posteria.posteriors import calibrated, export, store
 

@@ -9,13 +9,14 @@ import typer
 from posteria.cli.app import Quiet, app
 from posteria.cli.fits import OwnMethods, OwnNetwork, in_words, load_posterior
 from posteria.cli.printing import say
+from posteria.cli.table_options import Encoding
 from posteria.errors import DataError
 
 
 @app.command()
 def calibrate(
     folder: Annotated[Path, typer.Argument(help="The folder of a fit.")],
-    data: Annotated[str, typer.Argument(help="A CSV with the columns and the target of the fit: rows not seen.")],
+    data: Annotated[str, typer.Argument(help="A file with the columns and the target of the fit: rows not seen.")],
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", help="The folder to write.  [default: FOLDER-calibrated]", show_default=False),
@@ -24,17 +25,18 @@ def calibrate(
         str | None, typer.Option(help="A column: coverage then holds for each of its values.", show_default=False)
     ] = None,
     if_exists: Annotated[str, typer.Option(help="error or replace.")] = "error",
+    encoding: Encoding = None,
     network: OwnNetwork = None,
     methods: OwnMethods = None,
     quiet: Quiet = False,
 ) -> None:
     """Calibrate a fit on rows that it has not seen: its predictions then cover what they promise."""
-    from posteria.data.csv_file import read_frame
+    from posteria.data.table_file import read_frame
 
     posterior, preparation = load_posterior(folder, network, methods)
     if preparation.encoder is None:
         raise DataError("the fit is not of a table", "a fit of a CSV", "use posterior.calibrate(x, y) in Python")
-    frame = read_frame(Path(data))
+    frame = read_frame(Path(data), encoding=encoding)
     wanted = [preparation.target, *([groups] if groups else [])]
     if missing := [name for name in wanted if name not in frame.columns]:
         raise DataError(f"{data} lacks the columns {missing}", "rows with their target", "add them")

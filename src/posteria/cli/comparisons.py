@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from posteria.cli.app import Json, Quiet, app
-from posteria.cli.fits import INTERRUPTED, Ignore, Kind, NetworkText, PriorStd, Target
+from posteria.cli.fits import INTERRUPTED, NetworkText, PriorStd
 from posteria.cli.printing import print_json, say
+from posteria.cli.table_options import As, Encoding, Ignore, Kind, Target, as_pairs
 
 if TYPE_CHECKING:
     from posteria.comparison.api import Comparison
@@ -23,7 +24,8 @@ def compare(
     data: Annotated[
         str | None,
         typer.Argument(
-            help="A CSV (with --target), an .npz, or a data set's name; without it, the tour.", show_default=False
+            help="A CSV, Parquet or Excel file (with --target), an .npz, or a data set's name; without it, the tour.",
+            show_default=False,
         ),
     ] = None,
     target: Target = None,
@@ -47,8 +49,10 @@ def compare(
         str | None, typer.Option(help="Rows with one value of this column stay together.", show_default=False)
     ] = None,
     time: Annotated[str | None, typer.Option(help="Test on the last rows by this column.", show_default=False)] = None,
-    test: Annotated[str | None, typer.Option(help="A CSV of test rows.", show_default=False)] = None,
+    test: Annotated[str | None, typer.Option(help="A file of test rows.", show_default=False)] = None,
     ignore: Ignore = None,
+    as_: As = None,
+    encoding: Encoding = None,
     budget: Annotated[
         float | None,
         typer.Option(help="Gradient evaluations for each method; its own defaults otherwise.", show_default=False),
@@ -92,6 +96,8 @@ def compare(
             time=time,
             test=test,
             ignore=ignore or (),
+            as_=as_pairs(as_),
+            encoding=encoding,
             budget=budget,
             tune=tune,
             **given,

@@ -9,6 +9,7 @@ import typer
 from posteria.cli.app import Json, Quiet, app
 from posteria.cli.printing import print_json, say
 from posteria.cli.set_option import build_method
+from posteria.cli.table_options import As, Encoding, Ignore, Kind, Target, as_pairs
 from posteria.errors import SettingError, StoreError
 
 if TYPE_CHECKING:
@@ -33,18 +34,11 @@ def method_names() -> list[str]:
     return registry.names()
 
 
-Target = Annotated[str | None, typer.Option(help="The column to predict (of a CSV).", show_default=False)]
-Kind = Annotated[
-    str | None, typer.Option(help="regression or classes; guessed from the target otherwise.", show_default=False)
-]
 NetworkText = Annotated[
     str,
     typer.Option(
         help="mlp:50,50, lenet5, ..., or mypkg.nets:build of your own (a network, or a function of `outputs`)."
     ),
-]
-Ignore = Annotated[
-    list[str] | None, typer.Option(help="A column (of a CSV) that is no input; may be given again.", show_default=False)
 ]
 OwnNetwork = Annotated[
     str | None,
@@ -64,7 +58,12 @@ PriorStd = Annotated[
 
 @app.command()
 def fit(
-    data: Annotated[str, typer.Argument(help="A CSV (with --target), an .npz with x and y, or a data set's name.")],
+    data: Annotated[
+        str,
+        typer.Argument(
+            help="A CSV, Parquet or Excel file (with --target), an .npz with x and y, or a data set's name."
+        ),
+    ],
     target: Target = None,
     method: Annotated[
         str | None,
@@ -89,6 +88,8 @@ def fit(
     temperature: Annotated[float, typer.Option(help="Below 1: a cold posterior.")] = 1.0,
     kind: Kind = None,
     ignore: Ignore = None,
+    as_: As = None,
+    encoding: Encoding = None,
     seed: Annotated[int, typer.Option(help="Of all randomness.")] = 0,
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="A setting of the method, as num_draws=200.", show_default=False)
@@ -111,7 +112,8 @@ def fit(
     from posteria.engine.layout import use_cores
     from posteria.models.priors import Normal
 
-    source = read_source(data, target, kind, ignore or ())
+    taken = as_pairs(as_)
+    source = read_source(data, target, kind, ignore or (), taken, encoding)
     if method is None and settings:
         raise SettingError(
             f"--set {settings[0]} without a method", "--method beside it", "`posteria methods` lists them"
@@ -123,11 +125,19 @@ def fit(
     name = method or quality
     folder = out or Path("runs") / f"{source.name}-{name.replace(':', '-')}"
     say(f"{_rows(x)}, {preparation.kind}; {name}{cost}{f', {network}' if network else ''}; writing {folder}", quiet)
-    for name, reason in preparation.encoder.dropped if preparation.encoder else ():
-        say(f"column {name!r} is left out: {reason}", quiet)
+    if preparation.plan is not None:
+        say(preparation.plan.text(), quiet)
     attached = {
         "preparation": preparation.to_json(),
-        "source": {"data": data, "target": target, "kind": kind, "ignore": ignore or [], "network": network},
+        "source": {
+            "data": data,
+            "target": target,
+            "kind": kind,
+            "ignore": ignore or [],
+            "as": taken,
+            "encoding": encoding,
+            "network": network,
+        },
     }
     try:
         posterior = runs.fit(
@@ -166,7 +176,7 @@ def _choose(
         return preparation, (x, y), model, HMC() if method is None else method, "" if method else ": HMC"
     recipe = recipes.recipe_for(quality, preparation.kind, y, preparation.num_outputs)
     preparation = source.with_bins(preparation, recipe.num_bins(x.shape[1]))
-    x, y = source.part(preparation)
+    x, y = source.training(preparation)
     outputs = preparation.num_outputs * getattr(recipe.likelihood, "outputs_per_target", 1)
     chosen = recipe.network if network is None else nn.parse(network, outputs)
     model = Model(chosen, recipe.likelihood, recipe.prior if prior is None else prior, temperature)
@@ -200,8 +210,10 @@ def resume(
     use_cores()
     preparation = preparation_of(attached, folder)
     origin = attached["source"]
-    source = read_source(data or origin["data"], origin["target"], origin["kind"], origin.get("ignore", ()))
-    x, y = source.part(preparation)
+    kind = preparation.kind if origin["kind"] is None and preparation.encoder is not None else origin["kind"]
+    read = origin.get("ignore", ()), origin.get("as", {}), origin.get("encoding")
+    source = read_source(data or origin["data"], origin["target"], kind, *read)
+    x, y = source.training(preparation)
     own_network = own_parts(manifest, preparation, network, methods)
     max_seconds = None if minutes is None else 60 * minutes
     try:

@@ -8,12 +8,14 @@ import typer
 from posteria.cli.app import Quiet, app
 from posteria.cli.fits import OwnMethods, OwnNetwork, in_words, load_posterior
 from posteria.cli.printing import say
+from posteria.cli.table_options import Encoding
 from posteria.errors import DataError
 
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
+    from posteria.data.encode import Encoded
     from posteria.data.preparation import Preparation
 
 VALUES_SHOWN = 5
@@ -22,7 +24,7 @@ VALUES_SHOWN = 5
 @app.command()
 def predict(
     folder: Annotated[Path, typer.Argument(help="The folder of a fit.")],
-    data: Annotated[str, typer.Argument(help="A CSV with the columns of the fit (in any order), or an .npz with x.")],
+    data: Annotated[str, typer.Argument(help="A file with the columns of the fit (in any order), or an .npz with x.")],
     interval: Annotated[float, typer.Option(help="The share that the interval holds.")] = 0.9,
     draws: Annotated[
         int | None, typer.Option(help="Average over so many draws; over all otherwise.", show_default=False)
@@ -31,6 +33,7 @@ def predict(
         Path | None,
         typer.Option("--out", "-o", help="The CSV to write; standard output otherwise.", show_default=False),
     ] = None,
+    encoding: Encoding = None,
     network: OwnNetwork = None,
     methods: OwnMethods = None,
     as_json: Annotated[bool, typer.Option("--json", help="Write rows as JSON, not CSV.")] = False,
@@ -40,13 +43,10 @@ def predict(
     from posteria.posteriors.units import in_units
 
     posterior, preparation = load_posterior(folder, network, methods)
-    frame, rows = _read(data, preparation)
+    frame, rows = _read(data, preparation, encoding)
     encoded = preparation.encode(rows)
-    for column, values in encoded.unseen.items():
-        shown = ", ".join(map(repr, values[:VALUES_SHOWN]))
-        say(f"{column}: {shown} not seen in the fit, or rarely; taken as none of its values", quiet)
-    for column, count in encoded.filled.items():
-        say(f"{column}: {count:,} missing, as never in the fit; taken as its median", quiet)
+    for line in told_of(encoded, preparation):
+        say(line, quiet)
     if encoded.ignored:
         say(f"columns not used: {', '.join(encoded.ignored)}", quiet)
     outside = preparation.num_outside(encoded.x) + encoded.num_unseen
@@ -62,6 +62,29 @@ def predict(
         say(f"wrote {out}: {len(frame):,} rows", quiet)
 
 
+def told_of(encoded: "Encoded", preparation: "Preparation") -> list[str]:
+    """What new rows have that the fit had not, a line a column."""
+    taken = (
+        {column.name: type(column).__name__ for column in preparation.encoder.columns} if preparation.encoder else {}
+    )
+    lines = []
+    for column, values in encoded.unseen.items():
+        shown = ", ".join(map(repr, values[:VALUES_SHOWN])) + (", ..." if len(values) > VALUES_SHOWN else "")
+        if taken[column] in ("Number", "Date"):
+            lines.append(f"{column}: {shown} cannot be read as a {taken[column].lower()}; taken as missing")
+        elif taken[column] == "Means":
+            lines.append(f"{column}: {shown} not seen in the fit; taken as the average of all rows")
+        elif taken[column] == "Ordered":
+            lines.append(f"{column}: {shown} not seen in the fit; taken as missing")
+        else:
+            lines.append(f"{column}: {shown} not seen in the fit, or rarely; taken as none of its values")
+    for column, (count, first, last) in encoded.far.items():
+        lines.append(f"{column}: {count:,} dates before {first} or after {last}, the range of the fit")
+    for column, count in encoded.filled.items():
+        lines.append(f"{column}: {count:,} missing, as never in the fit; taken as its median")
+    return lines
+
+
 def _groups(column: str | None, frame: "pd.DataFrame") -> dict[str, Any]:
     """The groups that a calibration was by, where it was."""
     if column is None:
@@ -71,14 +94,15 @@ def _groups(column: str | None, frame: "pd.DataFrame") -> dict[str, Any]:
     return {"groups": frame[column].astype(str).to_numpy()}
 
 
-def _read(data: str, preparation: "Preparation") -> "tuple[pd.DataFrame, pd.DataFrame | np.ndarray]":
+def _read(
+    data: str, preparation: "Preparation", encoding: str | None
+) -> "tuple[pd.DataFrame, pd.DataFrame | np.ndarray]":
     """A frame to write beside, and the rows to predict."""
     import numpy as np
     import pandas as pd
 
-    from posteria.data.csv_file import read_frame
-    from posteria.data.encode import Category
     from posteria.data.formats import read_npz
+    from posteria.data.table_file import read_frame
 
     path = Path(data)
     if path.suffix.lower() == ".npz":
@@ -87,7 +111,10 @@ def _read(data: str, preparation: "Preparation") -> "tuple[pd.DataFrame, pd.Data
         (x,) = read_npz(path, "x")
         return pd.DataFrame({"row": np.arange(len(x))}), x
     columns = preparation.encoder.columns if preparation.encoder is not None else ()
-    frame = read_frame(path, {column.name: column.levels for column in columns if isinstance(column, Category)})
+    levels = {column.name: getattr(column, "levels", ()) for column in columns}
+    frame = read_frame(path, levels, encoding)
+    for note in frame.attrs["notes"]:
+        say(note)
     return frame, frame if preparation.encoder is not None else frame.to_numpy(np.float64)
 
 

@@ -9,12 +9,12 @@ import jax
 import numpy as np
 
 from posteria.data import splits
-from posteria.data.arrays import Data, check_same_length, check_x, is_frame, num_rows, rows
-from posteria.data.encode import Category
+from posteria.data.arrays import Data, check_same_length, check_x, num_rows, rows
 from posteria.data.preparation import Preparation
 from posteria.data.source import Source, read_more, read_source, source_of_frame
 from posteria.data.splits import Split, Splits, extremes
 from posteria.data.standardise import Standardiser
+from posteria.data.table_columns import Category, Means
 from posteria.errors import DataError, SettingError
 from posteria.models.model import Model
 from posteria.models.priors import Normal
@@ -119,20 +119,27 @@ def ask(
     test: Any = None,
     out_of_distribution: Mapping[str, Any] | None = None,
     ignore: Sequence[str] = (),
+    as_: Mapping[str, str] = {},
+    encoding: str | None = None,
     name: str | None = None,
 ) -> Problem:
-    """A problem on `data`: the path of a CSV (or a frame) with its `target`, of an npz, or a data set's name.
+    """A problem on `data`: the path of a table (or a frame) with its `target`, of an npz, or a data set's name.
 
-    An npz holds x and y. Such data are encoded and standardised by their training rows, and get a model of `network`.
+    How a table is read is in `data["table"]` of the problem; `as_={"column": "date"}` takes a column otherwise. An npz
+    holds x and y. Such data are encoded and standardised by their training rows, and get a model of `network`.
     With a `model`, `data = (x, y)` are arrays that it takes as they are, and so are `test` rows.
     """
     numbers = seeds_of(seeds)
-    source = _source(data, target, kind, ignore) if model is None else _as_they_are(model, data, name or "data")
-    source, found = _split(source, numbers, split, group, time, _test_rows(model, test, source))
+    if model is None:
+        source = _source(data, target, kind, ignore, as_, encoding)
+    else:
+        source = _as_they_are(model, data, name or "data")
+    tested = _test_rows(model, test, source, encoding)
+    source, found = _split(source, numbers, split, group, time, tested)
     foreign = dict(out_of_distribution or {})
     folds = tuple(_fold(seed, source, part, foreign, model is None) for seed, part in zip(numbers, found.parts))
-    if test is not None and model is None:  # numbered as in their own file
-        folds = tuple(replace(fold, test_rows=np.arange(len(fold.y_test))) for fold in folds)
+    if tested is not None and model is None:  # numbered as in their own file
+        folds = tuple(replace(fold, test_rows=tested.row_numbers(slice(None))) for fold in folds)
     facts = _facts(source, folds)
     if group or time:
         facts["notes"].append(f"column {group or time!r} splits the rows and is no input")
@@ -155,6 +162,8 @@ def ask(
         "target": target,
         "kind": kind,
         "ignore": [*ignore, *filter(None, (group, time))],
+        "as": dict(as_),
+        "encoding": encoding,
         "network": network if isinstance(network, str) else "NETWORK",
     }
     options = _options(likelihood, prior, temperature)
@@ -173,10 +182,17 @@ def seeds_of(seeds: int | list[int]) -> list[int]:
 # ---- rows
 
 
-def _source(data: Any, target: str | None, kind: str | None, ignore: Sequence[str]) -> Source:
-    if is_frame(data):
-        return source_of_frame(data, target, kind, ignore)
-    return read_source(str(data), target, kind, ignore)
+def _source(
+    data: Any,
+    target: str | None,
+    kind: str | None,
+    ignore: Sequence[str],
+    as_: Mapping[str, str],
+    encoding: str | None,
+) -> Source:
+    if isinstance(data, str | Path):
+        return read_source(str(data), target, kind, ignore, as_, encoding)
+    return source_of_frame(data, target, kind, ignore, as_=as_)
 
 
 def _as_they_are(model: Model, data: tuple[Any, Any], name: str) -> Source:
@@ -189,11 +205,11 @@ def _as_they_are(model: Model, data: tuple[Any, Any], name: str) -> Source:
     return Source(name, kind, "", class_names, None, check_x(data[0]), np.asarray(target.data[1]))  # type: ignore[index]
 
 
-def _test_rows(model: Model | None, test: Any, source: Source) -> Source | None:
+def _test_rows(model: Model | None, test: Any, source: Source, encoding: str | None) -> Source | None:
     if test is None:
         return None
     if model is None:
-        return read_more(test, source)
+        return read_more(test, source, encoding)
     x = check_x(test[0], "test x")
     num_outputs = Target(model, (rows(source.x, slice(0, 1)), None)).num_outputs or 1
     y = np.asarray(model.likelihood.check(test[1], num_outputs))
@@ -215,7 +231,7 @@ def _split(
             raise SettingError(f"a split by {ways[0]}", "a CSV for that", "leave it out")
         by, column = (splits.by_time, time) if group is None else (splits.by_group, group)
         found = by(source.frame, str(column), seeds)
-        return replace(source, frame=source.frame.drop(columns=column)), found
+        return source.without(str(column)), found
     if source.num_test and split == "random":
         return source, splits.last_rows(source.num_rows, source.num_test, seeds)
     return source, splits.of_rows(source.num_rows, split, seeds)
@@ -229,14 +245,13 @@ def _fold(seed: int, source: Source, split: Split, given: Json, is_prepared: boo
         out = {name: check_x(x, name) for name, x in given.items()}
         far = {} if out else extremes(x_train, x_test)
         return Fold(seed, (x_train, y_train), y_train, x_test, y_test, far=far, out=out)
-    preparation, _ = source.prepare(train)
-    if source.class_names:  # a rare class may be in the test rows alone
-        preparation = replace(preparation, class_names=source.class_names)
-    (x_train, y_train), (x_test, y_test) = (source.part(preparation, part) for part in split)
+    preparation, (x_train, y_train) = source.prepare(train)
+    x_test, y_test = source.part(preparation, test)
     out = {name: preparation.inputs(x) for name, x in (given or source.foreign(test)).items()}
     far = {} if out else extremes(x_train, x_test)
     own = (y_train, y_test) if source.kind == "classes" else (source.own_targets(train), source.own_targets(test))
-    return Fold(seed, (x_train, y_train), own[0], x_test, own[1], preparation.y, far, out, preparation, test)
+    numbers = source.row_numbers(test)
+    return Fold(seed, (x_train, y_train), own[0], x_test, own[1], preparation.y, far, out, preparation, numbers)
 
 
 # ---- what is said of them
@@ -265,6 +280,7 @@ def describe(
         "class_names": list(class_names),
         "fingerprint": folds[0].fingerprint,
         "notes": [],
+        "table": None,  # how its columns are taken: see `data.table_plan`
     } | more
 
 
@@ -274,14 +290,15 @@ def _facts(source: Source, folds: tuple[Fold, ...]) -> Json:
     encoder = None if preparation is None else preparation.encoder
     return describe(
         source.name,
-        source.kind,
+        "classes" if source.kind == "classes" else "regression",
         folds,
         num_rows_all=source.num_rows,
         columns=num_features(source.x) if encoder is None else len(encoder.columns),
         class_names=source.class_names,
-        categorical=0 if encoder is None else sum(isinstance(column, Category) for column in encoder.columns),
+        categorical=0 if encoder is None else sum(isinstance(column, Category | Means) for column in encoder.columns),
         target=source.target,
-        notes=[] if encoder is None else [f"column {name!r} is left out: {why}" for name, why in encoder.dropped],
+        notes=[] if source.plan is None else list(source.plan.notes),
+        table=source.plan and source.plan.to_json(),
     )
 
 

@@ -2,15 +2,17 @@
 
 from posteria.data.arrays import check_same_length, check_x, num_rows, rows
 from posteria.data.batches import batch_indices, num_steps_per_epoch, take
-from posteria.data.csv_file import read_frame
 from posteria.data.encode import Encoded, Encoder
 from posteria.data.preparation import Preparation
 from posteria.data.sets import Dataset, Listing, load, names
 from posteria.data.splits import train_test, uci_splits
 from posteria.data.standardise import Standardiser
 from posteria.data.table import Table, from_frame, read_csv
+from posteria.data.table_file import read_frame
+from posteria.data.table_plan import ColumnPlan, TablePlan, plan_table
 
 __all__ = [
+    "ColumnPlan",
     "Dataset",
     "Encoded",
     "Encoder",
@@ -18,6 +20,7 @@ __all__ = [
     "Preparation",
     "Standardiser",
     "Table",
+    "TablePlan",
     "batch_indices",
     "check_same_length",
     "check_x",
@@ -26,6 +29,7 @@ __all__ = [
     "names",
     "num_rows",
     "num_steps_per_epoch",
+    "plan_table",
     "read_csv",
     "read_frame",
     "rows",

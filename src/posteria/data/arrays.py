@@ -107,7 +107,7 @@ def joined(x: Data, other: Data) -> Data:
 
 def is_frame(x: object) -> "TypeGuard[pd.DataFrame]":
     """A pandas frame, told without importing pandas."""
-    return hasattr(x, "columns") and hasattr(x, "iloc")
+    return hasattr(x, "iloc") and hasattr(x, "columns")
 
 
 def check_finite(values: np.ndarray, name: str, columns: list[str] | None = None) -> None:

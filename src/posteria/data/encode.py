@@ -1,73 +1,68 @@
-"""A frame of numbers and categories as one matrix of numbers, the same way for new frames as for the first."""
+"""A frame of numbers, categories, dates and text as one matrix of numbers, the same way for new rows as for the first.
+
+New rows never need their target. Where a column becomes means of the target, a training row gets those of other rows:
+`encode_training` leaves out the fold that it is in.
+"""
 
 from collections import Counter
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from posteria.data import cells
 from posteria.data.arrays import is_frame
+from posteria.data.date_spelling import periods_of, plain
+from posteria.data.recognise import MAX_LEVELS
+from posteria.data.table_columns import COLUMNS, Category, Column, Date, Means, Number, Ordered, Text
+from posteria.data.table_plan import ColumnPlan, TablePlan, plan_table
+from posteria.data.target_means import means_by_level, means_without_own_fold
 from posteria.errors import DataError
 from posteria.tree import Json
 
 if TYPE_CHECKING:
     import pandas as pd
 
-MAX_LEVELS = 20  # of one category, as columns of their own
-VALUES_SHOWN = 5
-
-
-@dataclass(frozen=True)
-class Number:
-    """A numeric column. Missing values take the median; had any been missing when fitted, a column says which."""
-
-    name: str
-    median: float
-    has_indicator: bool
-
-    @property
-    def feature_names(self) -> tuple[str, ...]:
-        return (self.name, f"{self.name} is missing") if self.has_indicator else (self.name,)
-
-
-@dataclass(frozen=True)
-class Category:
-    """A column of text or categories: one 0/1 column a level, all zeros for any other value."""
-
-    name: str
-    levels: tuple[str, ...]
-
-    @property
-    def feature_names(self) -> tuple[str, ...]:
-        return tuple(f"{self.name}={level}" for level in self.levels)
+NUM_HASHES = 32  # columns of a text
+MOST_LEVELS_TOLD = 20
 
 
 @dataclass(frozen=True, eq=False)
 class Encoded:
     x: np.ndarray  # (n, feature) float64
-    unseen: dict[str, tuple[str, ...]]  # values that were no level when fitted, by column
+    unseen: dict[str, tuple[str, ...]]  # values that were no level, or no date, when fitted, by column
     ignored: tuple[str, ...]  # columns the encoder does not know
-    filled: dict[str, int]  # numbers that are missing where none was when fitted, by column
+    filled: dict[str, int]  # numbers and dates that are missing where none was when fitted, by column
     num_unseen: np.ndarray  # (n,) unseen values in each row
+    far: dict[str, tuple[int, str, str]]  # dates before or after those of the fit: how many, and its first and last
 
 
 @dataclass(frozen=True)
 class Encoder:
     """How each column becomes numbers. Columns are matched by name, so a new frame may order them otherwise."""
 
-    columns: tuple[Number | Category, ...]
+    columns: tuple[Column, ...]
     dropped: tuple[tuple[str, str], ...] = ()  # columns that say nothing, with the reason
 
     @classmethod
-    def fit(cls, frame: "pd.DataFrame") -> "Encoder":
-        """Medians and levels of the training rows."""
-        _check_frame(frame)
-        fitted = {name: _fit_column(name, frame[name]) for name in frame.columns}
+    def fit(cls, frame: "pd.DataFrame", plan: TablePlan | None = None, y: np.ndarray | None = None) -> "Encoder":
+        """Medians, levels and means of the training rows; y is (n,) or (n, targets), of classes their indicators."""
+        check_frame(frame)
+        plan = plan_table(frame) if plan is None else plan
+        planned = {column.name: column for column in plan.columns if column.name in frame.columns}
+        fitted = {
+            name: f"{column.taken}: {column.why}" if column.is_left_out else _fit_column(column, frame[name], y)
+            for name, column in planned.items()
+        }
         columns = tuple(column for column in fitted.values() if not isinstance(column, str))
         dropped = tuple((name, reason) for name, reason in fitted.items() if isinstance(reason, str))
         if not columns:
-            raise DataError(f"no column says anything: {dropped}", "at least one of numbers or categories")
+            raise DataError(
+                f"no column says anything: {dropped[:5]}",
+                "at least one of numbers, categories, dates or text",
+                "--as COLUMN=number takes one nevertheless" if dropped else "",
+            )
         return cls(columns, dropped)
 
     @property
@@ -76,7 +71,7 @@ class Encoder:
 
     def encode(self, frame: "pd.DataFrame") -> Encoded:
         """The matrix with columns `feature_names`, and what could not be carried over."""
-        _check_frame(frame)
+        check_frame(frame)
         missing = [column.name for column in self.columns if column.name not in frame.columns]
         if missing:
             raise DataError(
@@ -85,26 +80,48 @@ class Encoder:
                 f"this frame has {list(frame.columns)}",
             )
         known = {column.name for column in self.columns} | {name for name, _ in self.dropped}
-        blocks, unseen, filled = [], {}, {}
+        blocks, unseen, filled, far = [], {}, {}, {}
         num_unseen = np.zeros(len(frame), int)
-        for column in self.columns:
-            if isinstance(column, Number):
-                blocks.append(_encode_number(column, frame[column.name]))
-                if not column.has_indicator and (count := int(frame[column.name].isna().sum())):
-                    filled[column.name] = count
-            else:
-                block, others = _encode_category(column, frame[column.name])
-                blocks.append(block)
-                if len(column.levels) < MAX_LEVELS:  # with more, a value may have been there and rare
-                    num_unseen += ~block.any(axis=1)
-                if others:
-                    unseen[column.name] = others
+        for column, stored in zip(self.columns, self._stored):
+            values = plain(frame[column.name])
+            try:
+                block, is_new = cells.encoded(stored, values)
+            except ValueError as error:
+                got, _, wanted = str(error).partition("; wanted ")
+                raise DataError(got, wanted, "correct them") from None
+            blocks.append(block)
+            if is_new.any():
+                unseen[column.name] = _some_levels(values[is_new])
+            if column.tells_new_values:
+                num_unseen += is_new
+            if not getattr(column, "has_indicator", True) and (count := int(frame[column.name].isna().sum())):
+                filled[column.name] = count
+            if isinstance(column, Date) and (count := column.num_far(block[:, 0])):
+                far[column.name] = (count, *column.range_told)
         ignored = tuple(str(name) for name in frame.columns if name not in known)
-        return Encoded(np.concatenate(blocks, axis=1), unseen, ignored, filled, num_unseen)
+        return Encoded(np.concatenate(blocks, axis=1), unseen, ignored, filled, num_unseen, far)
+
+    def encode_training(self, frame: "pd.DataFrame", y: np.ndarray | None) -> np.ndarray:
+        """The rows that it was fitted to: a row's own target has no part in its means."""
+        x = self.encode(frame).x
+        first = 0
+        for column in self.columns:
+            last = first + len(column.feature_names)
+            if isinstance(column, Means) and y is not None:
+                x[:, first:last] = means_without_own_fold(cells.levels(plain(frame[column.name])), y)
+            first = last
+        return x
+
+    @property
+    def has_means(self) -> bool:
+        return any(isinstance(column, Means) for column in self.columns)
+
+    @cached_property
+    def _stored(self) -> list[Json]:
+        return [column_to_json(column) for column in self.columns]
 
     def to_json(self) -> Json:
-        columns = [{"type": type(column).__name__.lower(), **asdict(column)} for column in self.columns]
-        return {"columns": columns, "dropped": [list(each) for each in self.dropped]}
+        return {"columns": self._stored, "dropped": [list(each) for each in self.dropped]}
 
     @classmethod
     def from_json(cls, stored: Json) -> "Encoder":
@@ -112,82 +129,92 @@ class Encoder:
         return cls(columns, tuple((name, reason) for name, reason in stored["dropped"]))
 
 
-def _check_frame(frame: "pd.DataFrame") -> None:
+def check_frame(frame: "pd.DataFrame") -> None:
     if not is_frame(frame):
-        raise DataError(f"a {type(frame).__name__}", "a pandas frame", "pandas.DataFrame(x, columns=[...])")
+        raise DataError(f"a {type(frame).__name__}", "a frame", "pandas.DataFrame(x, columns=[...])")
     if len(frame) == 0:
         raise DataError("the frame has no rows", "at least one")
     if not frame.columns.is_unique or not all(isinstance(name, str) for name in frame.columns):
         raise DataError(f"columns {list(frame.columns)}", "different names that are strings", "rename them")
 
 
-def _fit_column(name: str, values: "pd.Series") -> Number | Category | str:
+def _fit_column(plan: ColumnPlan, values: "pd.Series", y: np.ndarray | None) -> Column | str:
     """The fitted column, or the reason why it is dropped."""
     if values.isna().all():
         return "every value is missing"
-    if values.dtype.kind in "mM":
-        raise DataError(f"column {name!r} holds dates", "numbers or categories", "turn it into numbers, as days since")
-    if values.dtype.kind in "biuf" or _is_numbers_as_text(name, values):
-        numbers = _numbers(name, values)
-        return Number(name, float(np.nanmedian(numbers)), bool(np.isnan(numbers).any()))
-    levels = cells.levels(values.to_numpy(object))
+    return FITS[plan.taken](plan, values, y)
+
+
+def _fit_number(plan: ColumnPlan, values: "pd.Series", y: np.ndarray | None) -> Column | str:
+    stored = {"name": plan.name, "spelling": plan.spelling, "is_lenient": plan.is_lenient}
+    try:
+        x, _ = cells.encoded({"type": "number", "median": np.nan, "has_indicator": False} | stored, plain(values))
+    except ValueError as error:
+        got, _, wanted = str(error).partition("; wanted ")
+        raise DataError(got, wanted, "correct them") from None
+    is_nan = np.isnan(x[:, 0])
+    if is_nan.all():
+        return "no value is a number"
+    return Number(plan.name, float(np.median(x[~is_nan, 0])), bool(is_nan.any()), plan.spelling, plan.is_lenient)
+
+
+def _fit_category(plan: ColumnPlan, values: "pd.Series", y: np.ndarray | None) -> Column | str:
+    levels = cells.levels(plain(values))
     counts = Counter(levels.tolist())
-    if len(counts) == len(levels) > MAX_LEVELS:
-        return "text with another value in every row"
+    if plan.is_many_valued and y is not None:
+        names, means, overall = means_by_level(levels, y)
+        return Means(plan.name, tuple(names), means, overall)
     # the most frequent; ties and the order of the columns by name, so that row order does not matter
     frequent = sorted(counts, key=lambda level: (-counts[level], level))[:MAX_LEVELS]
-    return Category(name, tuple(sorted(frequent)))
+    return Category(plan.name, tuple(sorted(frequent)))
 
 
-def _numbers(name: str, values: "pd.Series") -> np.ndarray:
-    """float64 with NaN where a value is missing; text, infinite and huge ones are refused."""
-    is_typed = values.dtype.kind in "biuf"  # also where pandas has its own kind of missing
-    plain = values.to_numpy(np.float64, na_value=np.nan) if is_typed else values.to_numpy(object)
-    numbers, is_bad = cells.numbers(plain)
-    if is_bad.any():
-        found = list(dict.fromkeys(map(str, values[is_bad])))[:VALUES_SHOWN]
-        rows = np.flatnonzero(is_bad)[:VALUES_SHOWN].tolist()
-        raise DataError(
-            f"column {name!r} holds {found} ({is_bad.sum()} values, first rows {rows})",
-            f"finite numbers, below {cells.LARGEST:g}",
-            "correct them",
-        )
-    return numbers
+def _fit_ordered(plan: ColumnPlan, values: "pd.Series", y: np.ndarray | None) -> Column | str:
+    places = {level: place for place, level in enumerate(plan.levels)}
+    found = [places[level] for level in cells.levels(plain(values)) if level in places]
+    if not found:
+        return "none of its values is known"
+    return Ordered(plan.name, plan.levels, float(np.median(found)), len(found) < len(values))
 
 
-def _is_numbers_as_text(name: str, values: "pd.Series") -> bool:
-    """Many different numbers, written as text; with other text among them, refused: no category looks like that."""
-    import pandas as pd
-
-    if isinstance(values.dtype, pd.CategoricalDtype):
-        return False
-    present = values.dropna()
-    numbers = pd.to_numeric(present.astype(str), errors="coerce")
-    if numbers.notna().mean() <= 0.5 or numbers.nunique() <= MAX_LEVELS:
-        return False
-    found = present[numbers.isna()]
-    if found.empty:
-        return True
-    raise DataError(
-        f"column {name!r} is mostly numbers but holds {list(dict.fromkeys(map(str, found)))[:VALUES_SHOWN]} "
-        f"({len(found)} values, first rows {[int(i) for i in np.flatnonzero(values.isin(found))[:VALUES_SHOWN]]})",
-        "numbers, or text that repeats",
-        "correct those values, or leave them empty",
-    )
+def _fit_date(plan: ColumnPlan, values: "pd.Series", y: np.ndarray | None) -> Column | str:
+    seconds, _ = cells.moments(plain(values), plan.spelling)
+    is_nan = np.isnan(seconds)
+    if is_nan.all():
+        return "no value is a date"
+    first, last = float(np.nanmin(seconds)), float(np.nanmax(seconds))
+    median = float(np.median(seconds[~is_nan]) - first) / cells.DAY
+    return Date(plan.name, plan.spelling, first, last, median, bool(is_nan.any()), periods_of(seconds))
 
 
-def _encode_number(column: Number, values: "pd.Series") -> np.ndarray:
-    return cells.encoded_number(_numbers(column.name, values), column.median, column.has_indicator)
+def _fit_text(plan: ColumnPlan, values: "pd.Series", y: np.ndarray | None) -> Column | str:
+    return Text(plan.name, NUM_HASHES)
 
 
-def _encode_category(column: Category, values: "pd.Series") -> tuple[np.ndarray, tuple[str, ...]]:
-    levels = cells.levels(values.to_numpy(object))
-    is_level = cells.encoded_category(levels, column.levels)
-    others = sorted(set(levels[~is_level.any(axis=1)]))
-    return is_level, tuple(others)
+FITS: dict[str, Any] = {
+    "number": _fit_number,
+    "count": _fit_number,
+    "category": _fit_category,
+    "ordered": _fit_ordered,
+    "date": _fit_date,
+    "text": _fit_text,
+}
 
 
-def _column_from_json(stored: Json) -> Number | Category:
-    if stored.pop("type") == "number":
-        return Number(**stored)
-    return Category(stored["name"], tuple(stored["levels"]))
+def _some_levels(values: np.ndarray) -> tuple[str, ...]:
+    found = sorted(set(cells.levels(values)))
+    return (*found[:MOST_LEVELS_TOLD], f"and {len(found) - MOST_LEVELS_TOLD} more") if len(found) > 25 else tuple(found)
+
+
+def column_to_json(column: Column) -> Json:
+    return {"type": type(column).__name__.lower(), **asdict(column)}
+
+
+def _column_from_json(stored: Json) -> Column:
+    kind = stored.pop("type", None)
+    if kind not in COLUMNS:
+        raise DataError(f"a column taken as {kind!r}", f"one of {list(COLUMNS)}", "use the version that wrote it")
+    for name, value in stored.items():
+        if isinstance(value, list):
+            stored[name] = tuple(tuple(each) if isinstance(each, list) else each for each in value)
+    return COLUMNS[kind](**stored)

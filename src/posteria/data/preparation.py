@@ -1,16 +1,20 @@
 """A user's rows as a network wants them, the same way for new rows as for the first; and what is odd about new ones."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from posteria.data import cells
 from posteria.data.arrays import Data, check_x, is_frame, num_rows
 from posteria.data.bins import NUM_BINS, Bins
 from posteria.data.encode import Encoded, Encoder
+from posteria.data.frames import as_frame
 from posteria.data.standardise import Standardiser
-from posteria.data.table import Table, from_frame
+from posteria.data.table import Table, fit_encoder, from_frame, to_be_meant
+from posteria.data.table_plan import TablePlan
 from posteria.errors import DataError
 from posteria.tree import Json
 
@@ -22,34 +26,42 @@ if TYPE_CHECKING:
 class Preparation:
     """Columns encoded (of a frame) and standardised (of a table, not of images); real targets standardised."""
 
-    kind: str  # "regression" or "classes"
+    kind: str  # "regression", "counts" (which stay as they are) or "classes"
     target: str  # the name of y, "" where it has none
-    class_names: tuple[str, ...]  # empty for regression
+    class_names: tuple[str, ...]  # empty for numbers
     encoder: Encoder | None  # None: x comes as arrays
     x: Standardiser | None
     y: Standardiser | None  # None for classes
     lowest: np.ndarray  # of each feature among the training rows, in its own units; empty where x is no table
     highest: np.ndarray
     bins: Bins | None = None  # piecewise-linear features beside the columns
+    plan: TablePlan | None = None  # how the columns of a frame were taken
 
     @classmethod
-    def from_table(cls, frame: "pd.DataFrame", target: str, kind: str | None = None) -> "Preparation":
+    def from_table(
+        cls, frame: "pd.DataFrame", target: str, kind: str | None = None, as_: Mapping[str, str] = {}
+    ) -> "Preparation":
         """As the training rows ask for; see `data.from_frame` for how the kind is guessed."""
-        return cls.from_encoded(from_frame(frame, target, kind))
+        return cls.from_encoded(from_frame(frame, target, kind, as_))
 
     @classmethod
     def from_encoded(cls, table: Table) -> "Preparation":
         """The same, of rows already encoded."""
         arrays = cls.from_arrays(table.x, table.y, table.kind, table.class_names)
-        return replace(arrays, encoder=table.encoder, target=table.target)
+        return replace(arrays, encoder=table.encoder, target=table.target, plan=table.plan)
 
     @classmethod
     def from_features(
-        cls, frame: "pd.DataFrame", y: np.ndarray, kind: str, class_names: tuple[str, ...] = ()
+        cls,
+        frame: "pd.DataFrame",
+        y: np.ndarray,
+        kind: str,
+        class_names: tuple[str, ...] = (),
+        plan: TablePlan | None = None,
     ) -> "Preparation":
         """Of a frame of features and a y beside it: numbers, or labels 0..K-1."""
-        encoder = Encoder.fit(frame)
-        return replace(cls.from_arrays(encoder.encode(frame).x, y, kind, class_names), encoder=encoder)
+        encoder, x = fit_encoder(frame, plan, y, len(class_names))
+        return replace(cls.from_arrays(x, y, kind, class_names), encoder=encoder, plan=plan)
 
     @classmethod
     def from_arrays(cls, x: Data, y: ArrayLike, kind: str, class_names: tuple[str, ...] = ()) -> "Preparation":
@@ -63,7 +75,11 @@ class Preparation:
             class_names=class_names,
             encoder=None,
             x=Standardiser.fit(x) if is_table else None,
-            y=Standardiser.fit(y) if kind == "regression" else None,
+            y=None
+            if kind == "classes"
+            else Standardiser.none(np.shape(y)[1:])
+            if kind == "counts"
+            else Standardiser.fit(y),
             lowest=x.min(axis=0) if is_table else np.zeros(0),
             highest=x.max(axis=0) if is_table else np.zeros(0),
         )
@@ -77,7 +93,8 @@ class Preparation:
         """Rows as numbers in their own units, and what could not be carried over."""
         if self.encoder is None:
             x = check_x(rows)
-            return Encoded(x, {}, (), {}, np.zeros(num_rows(x), int))
+            return Encoded(x, {}, (), {}, np.zeros(num_rows(x), int), {})
+        rows = as_frame(rows)
         if not is_frame(rows):
             raise DataError(
                 f"rows are a {type(rows).__name__}", "a CSV or a frame with named columns, as in the fit", "name them"
@@ -87,6 +104,16 @@ class Preparation:
     def inputs(self, rows: "pd.DataFrame | Data") -> Data:
         """Rows as the network's x."""
         return self.standardised(self.encode(rows).x)
+
+    def training_inputs(self, rows: "pd.DataFrame | Data", y: np.ndarray) -> Data:
+        """The rows that it was made of, with their y in own units (or as positions): no row sees its own target."""
+        return self.standardised(self.encode_training(rows, y))
+
+    def encode_training(self, rows: "pd.DataFrame | Data", y: np.ndarray) -> Data:
+        if self.encoder is None or not self.encoder.has_means:
+            return self.encode(rows).x
+        features = as_frame(rows).drop(columns=self.target, errors="ignore")
+        return self.encoder.encode_training(features, to_be_meant(np.asarray(y), len(self.class_names)))
 
     def standardised(self, x: Data) -> Data:
         """Encoded rows as the network's x."""
@@ -109,7 +136,7 @@ class Preparation:
         if self.encoder is None and np.asarray(values).dtype.kind in "iu":
             return np.asarray(values, np.int32)
         positions = {name: position for position, name in enumerate(self.class_names)}
-        names = [str(value).strip() for value in np.asarray(values)]
+        names = cells.levels(np.asarray(values, object)).tolist()
         if unknown := sorted(set(names) - set(positions)):
             raise DataError(
                 f"the target holds {unknown[:5]}",
@@ -136,6 +163,7 @@ class Preparation:
             "lowest": self.lowest.tolist(),
             "highest": self.highest.tolist(),
             "bins": self.bins and self.bins.to_json(),
+            "table": self.plan and self.plan.to_json(),
         }
 
     @classmethod
@@ -150,4 +178,5 @@ class Preparation:
             lowest=np.asarray(stored["lowest"], np.float64),
             highest=np.asarray(stored["highest"], np.float64),
             bins=Bins.from_json(stored["bins"]) if stored.get("bins") else None,
+            plan=TablePlan.from_json(stored["table"]) if stored.get("table") else None,
         )

@@ -1,39 +1,40 @@
-"""What a user names on the command line: a CSV with a target column, an .npz, or a data set."""
+"""What a user names on the command line: a table in a file with a target column, an .npz, or a data set."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from posteria.data import arrays, sets
-from posteria.data.arrays import Data, Rows, check_same_length, is_frame, num_rows
-from posteria.data.csv_file import read_frame
+from posteria.data.arrays import Data, Rows, check_same_length, num_rows
 from posteria.data.formats import read_npz
+from posteria.data.frames import as_frame
 from posteria.data.preparation import Preparation
-from posteria.data.table import KINDS, from_frame
+from posteria.data.table_file import BINARY, TEXTS, is_table, read_frame
+from posteria.data.table_plan import TablePlan, plan_table
+from posteria.data.table_target import KIND_OF, KINDS, check_target, target_values
 from posteria.errors import DataError, SettingError
 
 if TYPE_CHECKING:
     import pandas as pd
 
-TABLES = (".csv", ".tsv", ".txt")
-
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """Rows as they came: a frame with its target column, or arrays x and y."""
+    """Rows as they came: a frame with its target column, or arrays x; and y."""
 
     name: str
-    kind: str  # "regression" or "classes"
+    kind: str  # "regression", "counts" or "classes"
     target: str  # "" for arrays
     class_names: tuple[str, ...]
-    frame: "pd.DataFrame | None"
+    frame: "pd.DataFrame | None"  # its index has the numbers of the rows in the file
     x: Data = None  # without a frame
-    y: Data = None
+    y: Data = None  # in own units, or positions in `class_names`; of a frame too
     is_named: bool = False  # a data set that is known here, not a file that happens to be called like it
     num_test: int = 0  # of the last rows, which someone has chosen to test on; 0: no one has
+    plan: TablePlan | None = None  # of a frame
 
     @property
     def num_rows(self) -> int:
@@ -44,30 +45,53 @@ class Source:
         if self.frame is None:
             preparation = Preparation.from_arrays(self.x[rows], self.y[rows], self.kind, self.class_names)
         else:
-            preparation = Preparation.from_table(self.frame.iloc[rows], self.target, self.kind)
-        return preparation, self.part(preparation, rows)
+            features, y = self._features(rows), self.y[rows]
+            preparation = Preparation.from_features(features, y, self.kind, self.class_names, self.plan)
+            preparation = replace(preparation, target=self.target)
+        return preparation, self.training(preparation, rows)
+
+    def training(self, preparation: Preparation, rows: Rows = slice(None)) -> tuple[Data, np.ndarray]:
+        """The rows that a preparation was made of: where it holds means of targets, none sees its own."""
+        if self.frame is None:
+            return self.part(preparation, rows)
+        y = self.y[rows]
+        return preparation.training_inputs(self._features(rows), y), self._targets(preparation, y)
 
     def part(self, preparation: Preparation | None, rows: Rows = slice(None)) -> tuple[Data, np.ndarray]:
         """Other rows, prepared in the same way; arrays also as they are."""
         if preparation is None:
             return arrays.rows(self.x, rows), self.y[rows]
-        if self.frame is None:
-            return preparation.inputs(self.x[rows]), preparation.targets(self.y[rows])
-        frame = self.frame.iloc[rows]
-        return preparation.inputs(frame), preparation.targets(frame[self.target])
+        x = self.x[rows] if self.frame is None else self._features(rows)
+        return preparation.inputs(x), self._targets(preparation, self.y[rows])
+
+    def _targets(self, preparation: Preparation, y: np.ndarray) -> np.ndarray:
+        return np.asarray(y, np.int32) if self.kind == "classes" else preparation.targets(y)
+
+    def _features(self, rows: Rows) -> "pd.DataFrame":
+        assert self.frame is not None
+        return self.frame.iloc[rows].drop(columns=self.target)
 
     def with_bins(self, preparation: Preparation, num_bins: int) -> Preparation:
         """The same, clipped, with piecewise-linear features, by all rows."""
-        return preparation.with_bins(preparation.encode(self.x if self.frame is None else self.frame).x, num_bins)
+        features = self.x if self.frame is None else self._features(slice(None))
+        return preparation.with_bins(preparation.encode_training(features, self.y), num_bins)
 
     def own_targets(self, rows: Rows) -> np.ndarray:
         """Numbers in their own units."""
-        values = self.y[rows] if self.frame is None else self.frame[self.target].iloc[rows]
-        return np.asarray(values, np.float64)
+        return np.asarray(self.y[rows], np.float64)
+
+    def row_numbers(self, rows: Rows) -> np.ndarray:
+        """Where rows stand in the file that they came from, the first is 0."""
+        return np.arange(self.num_rows)[rows] if self.frame is None else self.frame.index.to_numpy()[rows]
 
     def foreign(self, rows: Rows) -> dict[str, np.ndarray]:
         """Inputs unlike these rows, by name, where the data set has such partners."""
         return sets.foreign_to(self.name, self.x[rows]) if self.is_named else {}
+
+    def without(self, column: str) -> "Source":
+        """Without a column of the frame that is no input, because it splits the rows."""
+        assert self.frame is not None and self.plan is not None
+        return replace(self, frame=self.frame.drop(columns=column), plan=self.plan.without(column))
 
     def with_test(self, other: "Source") -> "Source":
         """The rows of another behind these, to test on."""
@@ -77,27 +101,39 @@ class Source:
         import pandas as pd
 
         frame = pd.concat([self.frame, other.frame], ignore_index=True)
-        names = from_frame(frame, self.target, self.kind).class_names
-        return replace(self, frame=frame, class_names=names, num_test=other.num_rows)
+        y, names = target_values(frame[self.target], self.kind)
+        return replace(self, frame=frame, y=y, class_names=names, num_test=other.num_rows)
 
 
-def read_source(text: str, target: str | None = None, kind: str | None = None, ignore: Sequence[str] = ()) -> Source:
-    """A CSV (by its ending, with `target`, without the columns to `ignore`), an .npz with arrays x and y, or the name
-    of a data set."""
+def read_source(
+    text: str,
+    target: str | None = None,
+    kind: str | None = None,
+    ignore: Sequence[str] = (),
+    as_: Mapping[str, str] = {},
+    encoding: str | None = None,
+) -> Source:
+    """A table (by its ending, with `target`, without the columns to `ignore`, others taken as `as_` says), an .npz with
+    arrays x and y, or the name of a data set."""
     path = Path(text)
-    if path.suffix.lower() in TABLES:
-        return source_of_frame(read_frame(path), target, kind, ignore, path.stem)
-    if ignore:
-        raise SettingError(f"columns to ignore, {list(ignore)}, of {text!r}", "those of a CSV alone", "leave it out")
+    if is_table(path):
+        name = path.name.partition(".")[0] or path.stem
+        return source_of_frame(read_frame(path, encoding=encoding), target, kind, ignore, name, as_)
+    if ignore or as_ or encoding:
+        asked = [*ignore, *as_, *filter(None, [encoding])]
+        raise SettingError(f"how to read columns, {asked}, of {text!r}", "those of a table alone", "leave it out")
     if path.suffix.lower() == ".npz":
         x, y = _read_arrays(path)
         kind = _kind(y, kind)
         names = tuple(map(str, np.unique(y))) if kind == "classes" else ()
         return Source(path.stem, kind, "", names, None, _floating(x), _targets(y, kind, names))
     if path.exists():
-        raise DataError(f"{text} ends in {path.suffix!r}", f"one of {(*TABLES, '.npz')}", "save it as a CSV")
+        known = (*TEXTS, *BINARY, ".npz")
+        raise DataError(f"{text} ends in {path.suffix!r}", f"one of {known}", "save it as a CSV")
     if target is not None:
-        raise SettingError(f"--target {target} for {text!r}", "a target only for a CSV", "leave it out, or name a file")
+        raise SettingError(
+            f"--target {target} for {text!r}", "a target only for a table", "leave it out, or name a file"
+        )
     dataset = sets.load(text)
     return Source(
         text,
@@ -113,20 +149,36 @@ def read_source(text: str, target: str | None = None, kind: str | None = None, i
 
 
 def source_of_frame(
-    frame: "pd.DataFrame", target: str | None, kind: str | None = None, ignore: Sequence[str] = (), name: str = "data"
+    frame: Any,
+    target: str | None,
+    kind: str | None = None,
+    ignore: Sequence[str] = (),
+    name: str = "data",
+    as_: Mapping[str, str] = {},
 ) -> Source:
     """A table with a header; refused here, before anything is planned, if it cannot be learnt from."""
+    frame = as_frame(frame)
+    notes = frame.attrs.get("notes", [])
     columns = list(map(str, frame.columns))
     if target is None:
         raise SettingError(f"{name} without a target", f"one of its columns: {columns}", "name it: --target COLUMN")
     if unknown := [column for column in ignore if column not in columns or column == target]:
         raise SettingError(f"columns to ignore, {unknown}", f"some of {[c for c in columns if c != target]}")
-    frame = frame.drop(columns=list(ignore))
-    table = from_frame(frame, target, kind)
-    return Source(name, table.kind, target, table.class_names, frame)
+    check_target(target, columns)
+    frame = frame.reset_index(drop=True)
+    plan = plan_table(frame, target, kind, dict(as_) | dict.fromkeys(ignore, "ignore"))
+    plan = replace(plan, notes=(*notes, *plan.notes))
+    assert plan.target is not None
+    frame = frame[frame[target].notna().to_numpy()]
+    frame = frame.drop(columns=[column.name for column in plan.columns if column.taken == "ignored"])
+    kind = KIND_OF[plan.target.taken]
+    y, names = target_values(frame[target], kind)
+    source = Source(name, kind, target, names, frame, y=y, plan=plan)
+    source.prepare()  # a table of which nothing can be learnt is refused
+    return source
 
 
-def read_more(data: "str | pd.DataFrame", source: Source) -> Source:
+def read_more(data: Any, source: Source, encoding: str | None = None) -> Source:
     """Further rows of the same kind, from a file or a frame: so they may be few, and all of one value or class."""
     if source.frame is None:
         path = Path(str(data))
@@ -134,11 +186,12 @@ def read_more(data: "str | pd.DataFrame", source: Source) -> Source:
             raise DataError(f"{data} beside arrays", "an .npz file with arrays x and y")
         x, y = _read_arrays(path)
         return replace(source, x=_floating(x), y=_targets(y, source.kind, source.class_names))
-    frame: pd.DataFrame = data if is_frame(data) else read_frame(str(data))
+    frame = read_frame(data, encoding=encoding) if isinstance(data, str | Path) else as_frame(data)
     columns = list(source.frame.columns)
     if missing := [str(column) for column in columns if column not in frame.columns]:
         raise DataError(f"the test rows lack the columns {missing}", "the columns of the training rows", "add them")
-    return replace(source, frame=frame[columns])
+    frame = frame[columns].reset_index(drop=True)
+    return replace(source, frame=frame[frame[source.target].notna().to_numpy()])
 
 
 def _read_arrays(path: Path) -> tuple[np.ndarray, np.ndarray]:
@@ -156,14 +209,14 @@ def _kind(y: np.ndarray, kind: str | None) -> str:
     """As it is asked for, or as the dtype tells."""
     if kind not in (None, *KINDS):
         raise SettingError(f"kind={kind!r}", f"one of {KINDS}", "leave it out to have it guessed")
-    if kind == "regression" and y.dtype.kind == "U":
+    if kind in ("regression", "counts") and y.dtype.kind == "U":
         raise DataError("y holds words", "numbers for regression", 'take kind="classes"')
     return kind or ("regression" if y.dtype.kind == "f" else "classes")
 
 
 def _targets(y: np.ndarray, kind: str, names: tuple[str, ...]) -> np.ndarray:
     """Numbers, or positions in `names`."""
-    if kind == "regression":
+    if kind != "classes":
         return y.astype(np.float64)
     places = {name: place for place, name in enumerate(names)}
     if unknown := sorted({str(label) for label in np.unique(y)} - set(places)):

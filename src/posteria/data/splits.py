@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import numpy as np
 
+from posteria.data import cells
+from posteria.data.date_spelling import date_spelling, plain
 from posteria.data.standardise import Standardiser
 from posteria.errors import DataError, SettingError
 from posteria.random import as_key
@@ -86,14 +88,13 @@ def by_group(frame: "pd.DataFrame", column: str, seeds: list[int]) -> Splits:
 
 def by_time(frame: "pd.DataFrame", column: str, seeds: list[int]) -> Splits:
     """The latest rows are held out, the same for every seed."""
-    import pandas as pd
-
-    values = _column(frame, column)
-    if values.dtype.kind not in "biufmM":
-        values = pd.to_datetime(values, errors="coerce")
-        if values.isna().any():
+    column_values = _column(frame, column)
+    values = plain(column_values)
+    if values.dtype.kind not in "fM":
+        values, is_bad = cells.moments(values, date_spelling(column_values, has_to_be=True))
+        if is_bad.any():
             raise DataError(f"column {column!r} holds neither numbers nor dates", "times", "write them as 2024-01-31")
-    order = np.argsort(values.to_numpy(), kind="stable")
+    order = np.argsort(values, kind="stable")
     num_test = min(max(round(TEST_SHARE * len(order)), 1), len(order) - 1)
     split = (order[:-num_test], order[-num_test:])
     return Splits("time", [split] * len(seeds), f"time by {column}, the first {1 - TEST_SHARE:.0%} to learn from")

@@ -36,6 +36,11 @@ class Standardiser:
             std=np.where(is_constant, 1.0, values.std(axis=0)),
         )
 
+    @classmethod
+    def none(cls, shape: tuple[int, ...]) -> "Standardiser":
+        """Values stay as they are: counts are whole numbers."""
+        return cls(np.zeros(shape), np.ones(shape))
+
     def apply(self, x: ArrayLike) -> np.ndarray:
         values = self._check(x)
         return ((values - self.mean) / self.std).astype(values.dtype)

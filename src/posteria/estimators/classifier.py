@@ -10,6 +10,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
+from posteria.data.frames import as_values
 from posteria.errors import DataError, SettingError
 from posteria.estimators.table_estimator import Rows, TableEstimator, can_update, check_lengths
 from posteria.tree import Json
@@ -70,7 +71,7 @@ class Classifier(ClassifierMixin, TableEstimator):
     def _checked(self, y: ArrayLike, num_rows: int) -> np.ndarray:
         if y is None:
             raise ValueError("requires y to be passed, but the target y is None")
-        labels = np.asarray(column_or_1d(y, warn=True))
+        labels = np.asarray(column_or_1d(as_values(y), warn=True))
         if labels.dtype == object and (missing := np.flatnonzero([_is_missing(label) for label in labels]).tolist()):
             raise DataError(f"y has {len(missing)} missing labels (rows {missing[:5]})", "labels", "drop those rows")
         check_classification_targets(labels)

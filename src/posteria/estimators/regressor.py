@@ -8,6 +8,7 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_array, column_or_1d
 
+from posteria.data.frames import as_values
 from posteria.estimators.table_estimator import Rows, TableEstimator, can_update, check_lengths
 
 
@@ -49,7 +50,7 @@ class Regressor(RegressorMixin, TableEstimator):
     def _checked(self, y: ArrayLike, num_rows: int) -> np.ndarray:
         if y is None:
             raise ValueError("requires y to be passed, but the target y is None")
-        checked = check_array(y, dtype=np.float64, ensure_2d=False, allow_nd=False, input_name="y")
+        checked = check_array(as_values(y), dtype=np.float64, ensure_2d=False, allow_nd=False, input_name="y")
         if checked.ndim == 2 and checked.shape[1] == 1:
             checked = column_or_1d(checked, warn=True)
         check_lengths(num_rows, checked)

@@ -1,6 +1,7 @@
 """What Regressor and Classifier share."""
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, Union
@@ -12,9 +13,11 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from posteria import nn
 from posteria.data.arrays import Data, is_frame
-from posteria.data.encode import Encoder, Number
+from posteria.data.encode import Encoder
+from posteria.data.frames import as_frame
 from posteria.data.preparation import Preparation
-from posteria.data.standardise import Standardiser
+from posteria.data.table_plan import plan_table
+from posteria.data.table_target import is_counted
 from posteria.engine.progress import Progress
 from posteria.errors import DataError, SettingError
 from posteria.methods import registry
@@ -46,7 +49,9 @@ VALIDATION = 0.1  # share of the rows that early stopping holds out
 class TableEstimator(BaseEstimator):
     """Rows to a network's inputs, a posterior, and its verbs, in the data's own units.
 
-    `X` is a frame (categories, booleans, missing values) or an array. Columns of a frame are matched by name.
+    `X` is a frame (of pandas, polars, pyarrow: categories, booleans, dates, text, missing values) or an array. Columns
+    of a frame are matched by name; `plan_` says how each was taken, and `as_={"column": "date"}` takes one otherwise:
+    number, count, category, ordered, date, text or ignore.
     """
 
     kind: str
@@ -60,6 +65,7 @@ class TableEstimator(BaseEstimator):
         likelihood: Likelihood | None = None,
         prior: Prior | None = None,
         temperature: float = 1.0,
+        as_: Mapping[str, str] | None = None,
         early_stopping: bool = False,
         max_seconds: float | None = None,
         progress: bool = False,
@@ -71,21 +77,22 @@ class TableEstimator(BaseEstimator):
         self.likelihood = likelihood
         self.prior = prior
         self.temperature = temperature
+        self.as_ = as_
         self.early_stopping = early_stopping
         self.max_seconds = max_seconds
         self.progress = progress
         self.random_state = random_state
 
     def _fit(self, frame: "pd.DataFrame", y: np.ndarray, class_names: tuple[str, ...] = ()) -> Self:
-        self.preparation_ = Preparation.from_features(frame, y, self.kind, class_names)
-        if getattr(self.likelihood, "kind", None) == "counts":  # counts stay whole numbers
-            as_they_are = Standardiser(np.zeros(y.shape[1:]), np.ones(y.shape[1:]))
-            self.preparation_ = replace(self.preparation_, y=as_they_are)
+        kind = self._target_kind(y)
+        asked = None if kind == "counts" and self.likelihood is None else kind
+        self.plan_ = plan_table(frame, as_=self.as_ or {}, kind=asked, y=_series(y, class_names))
+        self.preparation_ = Preparation.from_features(frame, y, kind, class_names, self.plan_)
         self._recipe: Recipe | None = None
         if self.method is None:
             num_outputs = self.preparation_.num_outputs
-            self._recipe = recipe_for(self.quality, self.kind, self._targets(y), num_outputs, self.likelihood)
-            encoded = self._encoder.encode(frame).x
+            self._recipe = recipe_for(self.quality, kind, self._targets(y), num_outputs, self.likelihood)
+            encoded = self.preparation_.encode_training(frame, y)
             self.preparation_ = self.preparation_.with_bins(encoded, self._recipe.num_bins(encoded.shape[1]))
             Progress(self.progress).say(f"{self.quality}: {self._recipe.cost}")
         self._say_what_was_imputed()
@@ -104,7 +111,9 @@ class TableEstimator(BaseEstimator):
 
     def _fit_posterior(self, frame: "pd.DataFrame", y: np.ndarray, prior: Prior | None, start: Params | None) -> None:
         model, method = self._chosen(len(y), prior)
-        data = self.preparation_.inputs(frame), self._targets(y)
+        is_first = start is None  # rows of an update have no part in the means of targets that columns became
+        inputs = self.preparation_.training_inputs(frame, y) if is_first else self.preparation_.inputs(frame)
+        data = inputs, self._targets(y)
         self.posterior_ = fit_model(
             model,
             data,
@@ -122,7 +131,7 @@ class TableEstimator(BaseEstimator):
         if recipe is None:
             network = DEFAULT_NETWORK if self.network is None else self.network
             model = model_for(
-                self.kind,
+                self.preparation_.kind,
                 num_outputs,
                 num_rows,
                 network,
@@ -218,6 +227,8 @@ class TableEstimator(BaseEstimator):
             estimator.method = _method_of(posterior)
         estimator.posterior_ = posterior
         estimator.preparation_ = Preparation.from_json(posterior.attached["preparation"])
+        if estimator.preparation_.plan is not None:
+            estimator.plan_ = estimator.preparation_.plan
         for name, value in fitted.items():
             setattr(estimator, name, np.asarray(value, object) if name == "feature_names_in_" else value)
         estimator._restore_classes()
@@ -232,6 +243,7 @@ class TableEstimator(BaseEstimator):
         """A frame with named columns; an array's are x0, x1, ..., as are those that are numbered 0, 1, ..."""
         import pandas as pd
 
+        X = as_frame(X)
         if is_frame(X):
             if reset:
                 validate_data(self, X, skip_check_array=True)
@@ -281,11 +293,21 @@ class TableEstimator(BaseEstimator):
 
     def _say_what_was_imputed(self) -> None:
         encoder = self._encoder
-        imputed = [column.name for column in encoder.columns if isinstance(column, Number) and column.has_indicator]
+        imputed = [column.name for column in encoder.columns if getattr(column, "has_indicator", False)]
         if imputed:
             warnings.warn(f"missing values of {imputed} take the median, with an indicator", stacklevel=4)
         for name, reason in encoder.dropped:
-            warnings.warn(f"column {name!r} is left out: {reason}", stacklevel=4)
+            if not reason.endswith("asked for"):
+                warnings.warn(f"column {name!r} is left out: {reason}", stacklevel=4)
+        for note in self.plan_.notes:
+            warnings.warn(note, stacklevel=4)
+
+    def _target_kind(self, y: np.ndarray) -> str:
+        """Counts, where the likelihood is of counts, or none is named and they look like it."""
+        if self.likelihood is not None:
+            return "counts" if getattr(self.likelihood, "kind", None) == "counts" else self.kind
+        is_counts = self.kind == "regression" and y.ndim == 1 and is_counted(*np.unique(y, return_counts=True))
+        return "counts" if is_counts else self.kind
 
     # ---- storing
 
@@ -346,7 +368,18 @@ def _method_of(posterior: Posterior) -> Any:
 
 
 def _is_plain(value: object) -> bool:
+    if isinstance(value, dict):
+        return all(isinstance(each, str) for pair in value.items() for each in pair)
     return value is None or isinstance(value, bool | int | float | str)
+
+
+def _series(y: np.ndarray, class_names: tuple[str, ...]) -> "pd.Series | None":
+    """One target as a column, classes by their names."""
+    import pandas as pd
+
+    if y.ndim > 1:
+        return None
+    return pd.Series(np.array(class_names, object)[y] if class_names else y)
 
 
 def _is_own(value: object) -> bool:

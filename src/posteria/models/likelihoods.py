@@ -19,6 +19,7 @@ from posteria.data import arrays
 from posteria.errors import NetworkError, SettingError
 from posteria.models import cdfs, densities
 from posteria.models.asymmetric_laplace import AsymmetricLaplace as AsymmetricLaplace
+from posteria.models.negative_binomial import NegativeBinomial as NegativeBinomial
 from posteria.models.varying_noise import VaryingNoise as VaryingNoise
 from posteria.settings import Infer, Positive, check_settings, infer
 from posteria.tree import Json, Params
@@ -394,6 +395,7 @@ MEMBERS = {
         Bernoulli,
         Categorical,
         Poisson,
+        NegativeBinomial,
     )
 }
 

@@ -4,6 +4,7 @@ artifact.json     how rows are prepared, and the SHA-256 of itself and of every 
 function.bin      (x, level) -> the statistics of the prediction, as StableHLO
 predict.py        what runs it: a module and a script; it checks all of them before it uses them
 cells.py          how a table's values become numbers, the same file that the package itself uses
+texts.py          how a CSV becomes its values, likewise
 flatbuffers/      the one package that JAX needs to read the function and does not bring
 """
 
@@ -20,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from posteria import disk, tree
-from posteria.data import cells
+from posteria.data import cells, texts
 from posteria.errors import SettingError, StoreError
 from posteria.posteriors import predictive, store
 from posteria.posteriors.base import Posterior, check_num_draws
@@ -31,7 +32,11 @@ from posteria.tree import Json
 PLATFORMS = ("cpu", "cuda", "tpu")
 FIXED_BATCH = 64
 ABOUT = "artifact.json"
-CODE = {"predict.py": Path(__file__).parent / "exported" / "predict.py", "cells.py": Path(cells.__file__)}
+CODE = {
+    "predict.py": Path(__file__).parent / "exported" / "predict.py",
+    "cells.py": Path(cells.__file__),
+    "texts.py": Path(texts.__file__),
+}
 OURS = {ABOUT, "function.bin", "flatbuffers", "__pycache__", *CODE}
 
 
@@ -116,7 +121,7 @@ def _about(posterior: Posterior, blank: Any, num_draws: int, batch: int | None) 
     preparation = posterior.attached.get("preparation") or {}
     encoder = preparation.get("encoder")
     return {
-        "format": "posteria-export-2",
+        "format": "posteria-export-3",
         "kind": preparation.get("kind") or posterior.model.likelihood.kind,
         "class_names": preparation.get("class_names", []),
         "columns": encoder and encoder["columns"],

@@ -9,6 +9,7 @@ from posteria import nn
 from posteria.comparison.ask import Problem
 from posteria.comparison.enter.entries import Entry, expected_seconds
 from posteria.comparison.run.fitting import Settings
+from posteria.data.table_plan import as_text
 from posteria.errors import SettingError
 from posteria.methods import registry
 from posteria.methods.shelf import SHELF
@@ -20,6 +21,7 @@ def plan(problem: Problem, entries: list[Entry], settings: Settings) -> str:
     data, about = problem.data, problem.setting
     columns = f"{data['columns']} columns" + (f" ({data['categorical']} categorical)" if data["categorical"] else "")
     what = "regression" if data["kind"] == "regression" else f"{len(data['class_names'])} classes"
+    what = "counts" if problem.model.likelihood.kind == "counts" else what
     split = about["split"].split(",")[0]
     if "split" not in split and "rows" not in split:  # "random", "group by who"
         split = split.replace(" by ", " split by ") if " by " in split else f"{split} split"
@@ -36,7 +38,9 @@ def plan(problem: Problem, entries: list[Entry], settings: Settings) -> str:
     text = f"{data['rows']:,} rows, {columns}, {what}; {split}{noise}; {doing}, about {duration}"
     if reference:
         text += f"; {reference}" + (f" capped at {settings.minutes:g} min (--minutes)" if settings.minutes else "")
-    return "\n".join([text, *(f"note: {note}" for note in data["notes"])])
+    shown = [] if data["table"] is None else data["table"]["notes"]  # below how the table is read
+    read = [] if data["table"] is None else [as_text(data["table"])]
+    return "\n".join([text, *read, *(f"note: {note}" for note in data["notes"] if note not in shown)])
 
 
 def _duration(seconds: float) -> str:
@@ -64,6 +68,8 @@ def commands(
     parts += [f"--target {quote(source['target'])}"] if source["target"] else []
     parts += [f"--kind {source['kind']}"] if source["kind"] else []
     parts += [f"--ignore {quote(column)}" for column in source["ignore"]]
+    parts += [f"--as {quote(f'{column}={taken}')}" for column, taken in source.get("as", {}).items()]
+    parts += [f"--encoding {quote(source['encoding'])}"] if source.get("encoding") else []
     parts += [f"--method {name} --network {quote(source['network'])}"]
     parts += [f"{option} {value}" for option, value in problem.options.items()]
     parts += ["--seed 0", *(f"--set {quote(change)}" for change in changed), f"--out {quote(folder)}"]

@@ -28,8 +28,8 @@ import jax  # noqa: E402
 import jax.export  # noqa: E402
 import numpy as np  # noqa: E402
 
-ABOUT, FUNCTION, CELLS = "artifact.json", "function.bin", "cells.py"
-FORMATS = ("posteria-export-1", "posteria-export-2")  # the first has no checksums
+ABOUT, FUNCTION, CELLS, TEXTS = "artifact.json", "function.bin", "cells.py", "texts.py"
+FORMATS = ("posteria-export-1", "posteria-export-2", "posteria-export-3")  # the first has no checksums
 MAX_BLOCK = 4096  # rows at once
 Columns = dict[str, np.ndarray]
 
@@ -42,7 +42,7 @@ class Predictor:
     """What a folder predicts: `mean`, `std`, `lower`, `upper`, `epistemic_std`, or `probs`, `entropy`, ..."""
 
     def __init__(self, folder: str | Path) -> None:
-        self._cells = _own_code()
+        self._cells, self._texts = _own_code()
         folder = Path(folder)
         self.about = _read_about(folder)
         if self.about["format"] == FORMATS[0]:
@@ -95,26 +95,46 @@ class Predictor:
             raise ExportError(f"column {name!r} is missing") from None
         if not hasattr(values, "dtype"):
             values = np.array(list(values), object)
-        values = values.to_numpy(object) if hasattr(values, "to_numpy") else np.asarray(values)
+        if hasattr(values, "to_numpy"):
+            is_date = getattr(values.dtype, "kind", "O") == "M"
+            values = values.to_numpy("datetime64[us]" if is_date else object)
+        values = np.asarray(values)
         if values.dtype.kind in "US":  # as from a file
             values = self._cells.of_texts(values.astype(str).tolist(), known)
-        if column["type"] == "category":
-            return self._cells.encoded_category(self._cells.levels(values), known)
-        numbers, is_bad = self._cells.numbers(values)
-        if is_bad.any():
-            raise ExportError(f"column {name!r} holds {str(values[is_bad][0])!r}, wanted finite numbers")
-        return self._cells.encoded_number(numbers, column["median"], column["has_indicator"])
+        try:
+            found, is_new = self._cells.encoded(column, values)
+        except ValueError as error:
+            raise ExportError(str(error)) from None
+        if is_new.any():
+            print(f"{name}: {is_new.sum():,} values that the fit did not know", file=sys.stderr)
+        return found
 
     def read_csv(self, path: str | Path) -> np.ndarray | Columns:
         """The rows of a CSV file with the columns of the fit."""
-        texts = _read_texts(path)
+        names, texts = self._read_texts(Path(path))
         if self.about["columns"] is None:
-            columns = [self._cells.numbers(self._cells.of_texts(column)) for column in texts.values()]
+            columns = [self._cells.numbers(self._cells.of_texts(column)) for column in texts]
             if any(is_bad.any() or np.isnan(numbers).any() for numbers, is_bad in columns):
                 raise ExportError(f"{path} holds values that are no numbers")
             return np.stack([numbers for numbers, _ in columns], axis=1)
         levels = {column["name"]: column.get("levels", ()) for column in self.about["columns"]}
-        return {name: self._cells.of_texts(column, levels.get(name, ())) for name, column in texts.items()}
+        return {name: self._cells.of_texts(column, levels.get(name, ())) for name, column in zip(names, texts)}
+
+    def _read_texts(self, path: Path) -> tuple[tuple[str, ...], list[list[str | None]]]:
+        """The names of the columns, and the texts of each."""
+        try:
+            found = self._texts.read_texts(path.read_bytes())
+            rows = found.rows()
+        except ValueError as error:
+            raise ExportError(f"{path} {error}") from None
+        if not rows:
+            raise ExportError(f"{path} has no rows")
+        if long := [row for row in rows if len(row) > len(found.names)]:
+            raise ExportError(f"{path} has a line with {len(long[0])} fields, wanted {len(found.names)}")
+        columns = [[row[i] if i < len(row) else None for row in rows] for i in range(len(found.names))]
+        if found.decimal == ",":
+            columns = [self._cells.with_points(column) for column in columns]
+        return found.names, columns
 
     def _in_units(self, raw: Columns) -> Columns:
         mean, std = (np.atleast_1d(np.asarray(self.about["y"][name])) for name in ("mean", "std"))
@@ -131,18 +151,6 @@ def _named(columns: list[dict[str, Any]], array: np.ndarray) -> Columns:
     if array.ndim != 2 or array.shape[1] != len(columns):
         raise ExportError(f"rows of shape {array.shape}, wanted (rows, {len(columns)}) or named columns")
     return {column["name"]: array[:, i] for i, column in enumerate(columns)}
-
-
-def _read_texts(path: str | Path) -> dict[str, list[str | None]]:
-    """The texts of each column of a CSV file, by the names in its first line."""
-    with open(path, encoding="utf-8-sig", newline="") as file:
-        rows = [row for row in csv.reader(file, skipinitialspace=True) if row]
-    if len(rows) < 2:
-        raise ExportError(f"{path} has no rows")
-    names = [name.strip() for name in rows[0]]
-    if long := [row for row in rows if len(row) > len(names)]:
-        raise ExportError(f"{path} has a line with {len(long[0])} fields, wanted {len(names)} as in the first")
-    return {name: [row[i] if i < len(row) else None for row in rows[1:]] for i, name in enumerate(names)}
 
 
 # ---- what is checked before it is used
@@ -176,18 +184,19 @@ def _verified(folder: Path, name: str, about: dict[str, Any]) -> bytes:
     return content
 
 
-def _own_code() -> Any:
-    """The module of `cells.py`, made from the content that was checked; likewise flatbuffers, which JAX needs to read
-    a function and does not bring, where it is not installed."""
+def _own_code() -> list[Any]:
+    """The modules `cells` and `texts`, made from the content that was checked; likewise flatbuffers, which JAX needs to
+    read a function and does not bring, where it is not installed."""
     here = Path(HERE)
     about = _read_about(here)
     _verified(here, Path(__file__).name, about)
     if importlib.util.find_spec("flatbuffers") is None:
         names = [name for name in about["files"] if name.startswith("flatbuffers/")]
         sys.meta_path.append(_Lent({_module(name): _verified(here, name, about) for name in names}))
-    cells = types.ModuleType("cells")
-    exec(compile(_verified(here, CELLS, about), CELLS, "exec"), vars(cells))
-    return cells
+    modules = [types.ModuleType(_module(name)) for name in (CELLS, TEXTS)]
+    for name, module in zip((CELLS, TEXTS), modules):
+        exec(compile(_verified(here, name, about), name, "exec"), vars(module))
+    return modules
 
 
 def _module(name: str) -> str:

@@ -1,0 +1,223 @@
+"""What a column of a table is taken as, and why: by its type, its values and, of whole numbers alone, its name."""
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from posteria.data import cells
+from posteria.data.date_spelling import date_spelling, is_either_way, plain
+from posteria.errors import DataError, SettingError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TAKEN = ("number", "count", "category", "ordered", "date", "text", "ignore")  # what one may ask for
+MAX_LEVELS = 20  # of one category, as columns of their own
+VALUES_SHOWN = 5
+LEAST_COUNTED = 20  # rows, from which numbers in their order count them
+LEAST_COMPACT = 5  # different dates, from which 20240131 is one and no number
+
+LEAST_REPEATED = 2.0  # rows a level, on average, where many levels can tell something of others
+LEAST_WORDS = 3  # in the middle text, where it is prose
+LEAST_SHARED = 0.3  # of all words, that other rows have too, where text is no name of its row
+CODES = re.compile(r"(?:^|[^a-z])(?:id|ids|uid|uuid|guid|key|code|zip|zipcode|postcode|postal|plz)(?:$|[^a-z])", re.I)
+TIMES = re.compile(r"^(?:t|x|time|date|year|quarter|month|week|day|hour|minute|second|step|epoch|age)s?$", re.I)
+ROW = "(?:row|index|nr|no|number|#|unnamed: 0)"
+NAMES_A_ROW = re.compile(rf"^(?:{ROW}|.*(?:^|[^a-z])(?:id|uid|uuid|guid|key)|(?:id|uid)[^a-z].*)$", re.I)
+
+
+@dataclass(frozen=True)
+class Recognised:
+    taken: str  # one of TAKEN, or "id", "constant"
+    why: str
+    spelling: str = ""  # of dates, and of numbers in text
+    levels: tuple[str, ...] = ()  # of what is ordered, from the least
+    is_lenient: bool = False  # what is no number counts as missing
+
+
+def recognised(name: str, values: "pd.Series", asked: str = "") -> Recognised:
+    """A column as it is asked for, or as its type and values tell."""
+    import pandas as pd
+
+    wanted, _, more = asked.partition(":")
+    if wanted == "ignore":
+        return Recognised("ignored", "asked for")
+    present = values[values.notna()]
+    if present.empty:
+        return Recognised("constant", "every value is missing")
+    if wanted:
+        return _asked(name, present, wanted, more)
+    if isinstance(values.dtype, pd.CategoricalDtype):
+        if values.dtype.ordered:
+            return Recognised("ordered", "its type", levels=_names(values.dtype.categories))
+        return _of_levels(name, values, present)
+    is_number = values.dtype.kind in "biuf"
+    if values.dtype.kind == "M":
+        return _or_constant(Recognised("date", "its type", "year-month-day"), values, present)
+    if values.dtype.kind == "m":
+        raise DataError(f"column {name!r} holds spans of time", "numbers or dates", "divide it by a unit, as seconds")
+    if present.nunique() == 1 and len(present) == len(values):
+        return Recognised("constant", f"always {_short(present.iloc[0])}")
+    if is_number:
+        return _of_numbers(name, values, present)
+    if found := date_spelling(present, has_to_be=False):
+        return Recognised("date", _date_reason(present, found), found)
+    return _of_text(name, values, present)
+
+
+def _or_constant(found: Recognised, values: "pd.Series", present: "pd.Series") -> Recognised:
+    is_constant = present.nunique() == 1 and len(present) == len(values)
+    return Recognised("constant", f"always {_short(present.iloc[0])}") if is_constant else found
+
+
+def _of_numbers(name: str, values: "pd.Series", present: "pd.Series") -> Recognised:
+    if values.dtype.kind == "b":
+        return Recognised("number", "truth values, 0 and 1")
+    numbers = present.to_numpy(np.float64)
+    if np.isinf(numbers).any() or (numbers != np.round(numbers)).any():
+        return Recognised("number", "numbers")
+    num_different = len(np.unique(numbers))
+    is_new_each_row = num_different == len(values)
+    if is_new_each_row and NAMES_A_ROW.match(name):
+        return Recognised("id", "names its row: another value in each")
+    if is_new_each_row and values.dtype.kind in "iu" and len(values) >= LEAST_COUNTED and not TIMES.match(name):
+        steps = np.diff(numbers)
+        if numbers[0] in (0, 1) and (steps == 1).all():
+            return Recognised("id", "counts the rows in their order")
+    if num_different >= LEAST_COMPACT and date_spelling(present, has_to_be=False) == "yearmonthday":
+        return Recognised("date", "reads as yearmonthday", "yearmonthday")
+    if CODES.search(name) and values.dtype.kind in "iu" and len(present) >= LEAST_REPEATED * num_different:
+        return Recognised("category", "its name says that the numbers are codes")
+    return Recognised("number", "whole numbers")
+
+
+def _of_text(name: str, values: "pd.Series", present: "pd.Series") -> Recognised:
+    texts = present.astype(str)
+    for spelling in ("", *cells.SPELLINGS):
+        numbers, is_bad = cells.numbers(texts.to_numpy(object), spelling)
+        share, num_different = 1 - is_bad.mean(), len(np.unique(numbers[~is_bad]))
+        if share == 1 and (spelling or num_different > MAX_LEVELS):
+            return Recognised("number", f"numbers as {spelling}" if spelling else "numbers in text", spelling)
+        if not spelling and share > 0.5 and num_different > MAX_LEVELS:
+            return _refuse_stray(name, values, texts[is_bad])
+    return _of_levels(name, values, present)
+
+
+def _of_levels(name: str, values: "pd.Series", present: "pd.Series") -> Recognised:
+    counts = Counter(cells.levels(present.to_numpy(object)).tolist())
+    if len(counts) == 1 and len(present) == len(values):
+        return Recognised("constant", f"always {_short(next(iter(counts)))}")
+    if len(counts) <= MAX_LEVELS:
+        return Recognised("category", "few values that repeat" if len(counts) < len(present) else "few values")
+    words = [cells.words_of(level) for level in counts]
+    repeats = len(present) / len(counts)
+    if repeats >= LEAST_REPEATED and not (np.median([len(each) for each in words]) > LEAST_WORDS and repeats < 4):
+        return Recognised("category", "many values that repeat")
+    rows_with = Counter(word for each in words for word in set(each))
+    shared = sum(count for count in rows_with.values() if count > max(1, 0.002 * len(counts)))
+    is_prose = np.median([len(each) for each in words]) >= 2 and shared > LEAST_SHARED * sum(rows_with.values())
+    if is_prose:
+        return Recognised("text", "words that other rows have too")
+    if repeats >= 1.5:
+        return Recognised("category", "many values, some of which repeat")
+    return Recognised("id", "names its row: hardly a value repeats")
+
+
+def _refuse_stray(name: str, values: "pd.Series", found: "pd.Series") -> Recognised:
+    rows = np.flatnonzero(values.astype(str).isin(found) & values.notna())[:VALUES_SHOWN].tolist()
+    raise DataError(
+        f"column {name!r} is mostly numbers but holds {list(dict.fromkeys(found))[:VALUES_SHOWN]} "
+        f"({len(found)} values, first rows {rows})",
+        "numbers, or text that repeats",
+        f"correct those values, or leave them empty; --as {name}=number takes them as missing",
+    )
+
+
+# ---- what is asked for
+
+
+def check_asked(asked: dict[str, str], columns: list[str]) -> None:
+    """Refuse columns that are not there, and what a column cannot be taken as."""
+    for name, wanted in asked.items():
+        if name not in columns:
+            raise SettingError(f"{name!r} as {wanted}", f"one of the columns {columns}", "check its name")
+        if wanted.partition(":")[0] not in TAKEN:
+            raise SettingError(f"{name!r} as {wanted!r}", f"one of {', '.join(TAKEN)}")
+
+
+def _asked(name: str, present: "pd.Series", wanted: str, more: str) -> Recognised:
+    why = "asked for"
+    if wanted == "date":
+        if more and more not in (*cells.DATES, *cells.UNIX):
+            raise SettingError(
+                f"{name!r} as date:{more}", f"date, or date: and one of {', '.join((*cells.DATES, *cells.UNIX))}"
+            )
+        spelling = more or date_spelling(present, has_to_be=True)
+        if not spelling or cells.moments(plain(present), spelling)[1].all():
+            raise DataError(
+                f"column {name!r} as dates holds {_few(present)}",
+                "dates, as 2024-01-31, 31.1.2024 or 1/31/2024 14:30",
+                "leave out --as, or take it as category or text",
+            )
+        return Recognised("date", why, spelling)
+    if wanted == "ordered":
+        levels = cells.levels(present.to_numpy(object)).tolist()
+        order = tuple(level.strip() for level in more.split("<")) if more else _in_order(levels)
+        if unknown := sorted(set(levels) - set(order)):
+            raise SettingError(
+                f"{name!r} as ordered:{more}", "all of its values, from the least", f"it also holds {unknown}"
+            )
+        return Recognised("ordered", why, levels=order)
+    if more:
+        raise SettingError(f"{name!r} as {wanted}:{more}", f"{wanted} alone", "leave the rest out")
+    if wanted in ("number", "count"):
+        spelling = number_spelling(present)
+        numbers, is_bad = cells.numbers(plain(present), spelling)
+        if is_bad.all():
+            raise DataError(f"column {name!r} as {wanted} holds {_few(present)}", "numbers", "leave out --as")
+        known = numbers[~is_bad]
+        if wanted == "count" and ((known < 0) | (known != np.round(known))).any():
+            raise DataError(f"column {name!r} as count holds {_few(present)}", "whole numbers from 0 on", "as number")
+        return Recognised(wanted, why, spelling, is_lenient=bool(is_bad.any()))
+    return Recognised(wanted, why)
+
+
+def number_spelling(present: "pd.Series") -> str:
+    """Of numbers in text, the one that reads the most of them."""
+    if present.dtype.kind in "biuf":
+        return ""
+    texts = present.astype(str).to_numpy(object)
+    return min(("", *cells.SPELLINGS), key=lambda spelling: cells.numbers(texts, spelling)[1].sum())
+
+
+def _in_order(levels: list[str]) -> tuple[str, ...]:
+    """By the first number in each, then by the alphabet."""
+
+    def key(level: str) -> tuple[float, str]:
+        found = re.search(r"-?\d+\.?\d*", level)
+        return (float(found.group()) if found else -np.inf, level)
+
+    return tuple(sorted(set(levels), key=key))
+
+
+def _date_reason(present: "pd.Series", spelling: str) -> str:
+    if is_either_way(present, spelling):
+        return f"reads as {spelling}, or otherwise"
+    num_bad = int(cells.moments(plain(present), spelling)[1].sum())
+    return f"reads as {spelling}" + (f", but for {num_bad} values" if num_bad else "")
+
+
+def _names(categories: object) -> tuple[str, ...]:
+    return tuple(cells.levels(np.asarray(list(categories), object)).tolist())  # type: ignore[call-overload]
+
+
+def _few(values: "pd.Series") -> list[str]:
+    return list(dict.fromkeys(map(str, values)))[:VALUES_SHOWN]
+
+
+def _short(value: object) -> str:
+    text = str(value)
+    return repr(text if len(text) <= 20 else f"{text[:17]}...")

@@ -1,0 +1,164 @@
+"""What the target of a table is taken as: numbers, counts or classes; and what is worth knowing of it."""
+
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from posteria.data import cells
+from posteria.data.date_spelling import plain
+from posteria.data.recognise import number_spelling
+from posteria.errors import DataError, SettingError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+KINDS = ("regression", "counts", "classes")
+KIND_OF = {"number": "regression", "count": "counts", "category": "classes", "ordered": "classes"}  # as taken
+MAX_NUMBERED_CLASSES = 20  # a target of labels 0..K-1 or 1..K with more than these is regression
+FEWEST_COUNTS = 5  # different values: 0, 1, 2, 3 may as well be names
+THIN = 0.25  # share of the commonest count that the largest has at most: what is counted has a tail
+MOST_COUNTED = 50.0  # mean of counts that have a likelihood of their own; larger ones are numbers
+RARE, COMMON = 0.05, 0.9  # shares of classes that are worth a word
+ROWS_SHOWN = 5
+NOT_COUNTS = (
+    "the target counts something; if not: --kind classes or regression (in Python likelihood=po.likelihoods.Gaussian())"
+)
+
+
+class Target(NamedTuple):
+    kind: str  # one of KINDS
+    taken: str  # in the words of a plan
+    why: str
+    becomes: str
+
+
+def check_target(target: str, columns: list[str]) -> None:
+    if target not in columns:
+        near = get_close_matches(str(target), columns, n=3, cutoff=0.5)
+        raise DataError(f"no column {target!r}", f"one of {near or columns}", "name the column to predict")
+
+
+def recognised_target(values: "pd.Series", kind: str | None = None) -> tuple[Target, list[str]]:
+    """As `kind` says or its values tell, and notes on what its classes are like; no value is missing.
+
+    Classes are text or booleans, two whole values, or labels 0..K-1 or 1..K with K at most 20; unless these count
+    something: whole numbers from 0 on that become rare towards a tail.
+    """
+    if kind not in (None, *KINDS):
+        raise SettingError(f"kind={kind!r}", f"one of {KINDS}")
+    if values.empty:
+        raise DataError(f"the target {values.name!r} is missing in every row", "rows with a target")
+    why = "asked for" if kind else ""
+    if kind is None:
+        kind, why = _guessed(values)
+    if kind == "regression":
+        return Target(kind, "number", why, "the number, standardised"), []
+    if kind == "counts":
+        note = [] if why == "asked for" else [NOT_COUNTS]
+        return Target(kind, "count", why, "negative binomial counts"), note
+    return _classes(values, why)
+
+
+def _guessed(values: "pd.Series") -> tuple[str, str]:
+    import pandas as pd
+
+    if values.dtype.kind == "b":
+        return "classes", "truth values"
+    if isinstance(values.dtype, pd.CategoricalDtype):
+        return "classes", "its type"
+    if values.dtype.kind not in "iuf":
+        share_of_numbers = 1 - cells.numbers(values.to_numpy(object), number_spelling(values))[1].mean()
+        return ("regression", "numbers") if share_of_numbers > 0.5 else ("classes", "text")  # stray text: refused later
+    different, counts = np.unique(values.to_numpy(dtype=np.float64), return_counts=True)
+    if (different != np.round(different)).any():
+        return "regression", "numbers"
+    if len(different) == 2:
+        return "classes", "two values"
+    if is_counted(different, counts):
+        return "counts", "whole numbers from 0, with a tail"
+    if different[0] in (0, 1) and (np.diff(different) == 1).all() and len(different) <= MAX_NUMBERED_CLASSES:
+        return "classes", f"numbered {different[0]:g} to {different[-1]:g}"
+    return "regression", "whole numbers"
+
+
+def is_counted(different: np.ndarray, counts: np.ndarray) -> bool:
+    """Whole numbers from 0 on that become rare towards a tail, and have no gaps where they are common."""
+    if different[0] != 0 or len(different) < FEWEST_COUNTS:
+        return False
+    total = counts.sum()
+    if (different * counts).sum() / total > MOST_COUNTED:
+        return False
+    shares = np.zeros(int(min(different[-1], 1e6)) + 1)
+    inside = different < len(shares)
+    shares[different[inside].astype(int)] = counts[inside] / total
+    middle = int(np.searchsorted(np.cumsum(shares), 0.8)) + 1  # the lower 80 % of the rows
+    if (shares[:middle] == 0).mean() > 0.1:
+        return False
+    mode = int(shares.argmax())
+    error = np.sqrt(shares.max() / total)  # of a share
+    rises, falls = np.diff(shares[: mode + 1]), np.diff(shares[mode:])
+    is_one_hump = (rises > -3 * error).all() and (falls < 3 * error).all()
+    is_zero_heavy = shares[0] > 0 and mode > 0 and (falls < 3 * error).all()  # zeros of their own, then a hump
+    return bool((is_one_hump or is_zero_heavy) and shares[-1] <= THIN * shares[mode])
+
+
+def _classes(values: "pd.Series", why: str) -> tuple[Target, list[str]]:
+    import pandas as pd
+
+    names, counts = np.unique(cells.levels(values.to_numpy(object)), return_counts=True)
+    shares = counts / counts.sum()
+    notes = []
+    is_typed = isinstance(values.dtype, pd.CategoricalDtype) and bool(values.dtype.ordered)
+    is_numbered = values.dtype.kind in "iuf" and len(names) > 2
+    taken = "ordered" if is_typed or is_numbered else "category"
+    if taken == "ordered":
+        other = "" if is_typed else "; --kind regression or counts if they are amounts"
+        notes.append(f"the classes may be in an order, of which no method makes use{other}")
+    rarest, commonest = int(shares.argmin()), int(shares.argmax())
+    if shares[commonest] > COMMON or shares[rarest] < RARE:
+        notes.append(
+            f"classes are imbalanced: {names[commonest]!r} is in {shares[commonest]:.0%} of the rows, "
+            f"{names[rarest]!r} in {counts[rarest]:,}; always the first is right so often"
+        )
+    return Target("classes", taken, why, f"{len(names)} classes"), notes
+
+
+def target_values(values: "pd.Series", kind: str) -> tuple[np.ndarray, tuple[str, ...]]:
+    """y, and the names of classes: float64 in own units, or int32 positions in the names."""
+    return _class_target(values) if kind == "classes" else _real_target(values, kind)
+
+
+def _real_target(values: "pd.Series", kind: str) -> tuple[np.ndarray, tuple[str, ...]]:
+    y, is_bad = cells.numbers(plain(values), number_spelling(values))
+    bad = np.flatnonzero(is_bad | np.isnan(y))
+    if len(bad):
+        raise DataError(
+            f"the target {values.name!r} holds {str(values.iloc[bad[0]])!r} "
+            f"({len(bad)} such values, first rows {bad[:ROWS_SHOWN].tolist()})",
+            f"finite numbers for {kind}, below {cells.LARGEST:g}",
+            'correct them, or pass kind="classes"',
+        )
+    if y.min() == y.max():
+        raise DataError(f"the target {values.name!r} is {y[0]} in every row", "a target that varies")
+    if kind == "counts" and ((y < 0) | (y != np.round(y))).any():
+        odd = y[(y < 0) | (y != np.round(y))][0]
+        raise DataError(f"the target {values.name!r} holds {odd:g}", "counts: 0, 1, 2, ...", "take kind regression")
+    return y, ()
+
+
+def _class_target(values: "pd.Series") -> tuple[np.ndarray, tuple[str, ...]]:
+    is_number = values.dtype.kind in "iuf"
+    different, y = np.unique(values.to_numpy() if is_number else levels_of(values), return_inverse=True)
+    if len(different) == 1:
+        raise DataError(f"the target {values.name!r} is {str(different[0])!r} in every row", "at least two classes")
+    if len(different) == len(values) > 2:
+        raise DataError(
+            f"the target {values.name!r} is different in every row", "classes that repeat", 'is it kind="regression"?'
+        )
+    return y.astype(np.int32), tuple(levels_of(different).tolist())
+
+
+def levels_of(values: object) -> np.ndarray:
+    """As text: 1 and 1.0 are one, since a column of whole numbers turns floating when one is missing."""
+    return cells.levels(np.asarray(values, object))
