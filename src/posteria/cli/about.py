@@ -19,6 +19,7 @@ PURPOSES = {
     "matfree": "Lanczos, for the largest directions of a curvature",
     "matplotlib": "the report's pictures",
     "ml-dtypes": "bfloat16 in stored arrays",
+    "narwhals": "frames of polars, pyarrow and others",
     "numpy": "arrays on the host",
     "optax": "optimisers",
     "pandas": "tables: CSV files, categories, missing values",

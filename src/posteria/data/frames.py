@@ -48,6 +48,9 @@ def _column(series: Any) -> "pd.Series":
     import pandas as pd
 
     dtype = series.dtype
+    is_dictionary = str(getattr(series.to_native(), "type", "")).startswith("dictionary")  # pyarrow's, also of numbers
+    if is_dictionary or isinstance(dtype, nw.Categorical):
+        return pd.Series(pd.Categorical(series.to_list()))
     if dtype.is_numeric() and not dtype.is_decimal():
         has_missing = series.null_count() > 0
         return pd.Series(series.cast(nw.Float64).to_numpy() if has_missing else series.to_numpy())
@@ -59,8 +62,6 @@ def _column(series: Any) -> "pd.Series":
         return pd.Series(series.cast(nw.Datetime("us")).to_numpy().astype("datetime64[us]"))
     if isinstance(dtype, nw.Enum):
         return pd.Series(pd.Categorical(series.to_list(), categories=list(dtype.categories), ordered=True))
-    if isinstance(dtype, nw.Categorical):
-        return pd.Series(pd.Categorical(series.to_list()))
     values = series.to_list()
     if isinstance(dtype, nw.Boolean) and None not in values:
         return pd.Series(values, dtype=bool)

@@ -205,7 +205,7 @@ def as_text(table: Json, width: int = WIDTH) -> str:
 def _heading(table: Json) -> str:
     used = [column for column in table["columns"] if column["taken"] not in LEFT_OUT]
     num_left_out = len(table["columns"]) - len(used)
-    said = f"{table['rows']:,} rows, {len(used):,} columns used" + (
+    said = f"{table['rows']:,} rows, {len(used):,} column{'' if len(used) == 1 else 's'} used" + (
         f", {num_left_out:,} left out" if num_left_out else ""
     )
     return f"{said} (--as COLUMN=... reads one otherwise)"
