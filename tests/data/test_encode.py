@@ -163,7 +163,14 @@ def everything():
 def test_a_preparation_of_everything_survives_json_and_repeats_its_training_rows():
     frame = everything()
     preparation = Preparation.from_table(frame, "y", as_={"size": "ordered:S<M<L"})
-    assert [column.taken for column in preparation.plan.columns] == "date category text ordered number number".split()
+    assert [column.taken for column in preparation.plan.columns] == [
+        "date",
+        "category",
+        "text",
+        "ordered",
+        "number",
+        "number",
+    ]
     again = Preparation.from_json(json.loads(json.dumps(preparation.to_json())))
     y = frame["y"].to_numpy()
     np.testing.assert_array_equal(again.inputs(frame), preparation.inputs(frame))

@@ -8,8 +8,8 @@ import zipfile
 import numpy as np
 import pandas as pd
 import pytest
-from data.awkward import MAKERS
 
+from data.awkward import MAKERS
 from posteria.data import TablePlan, plan_table
 from posteria.data.source import read_source
 from posteria.data.table_file import read_frame
