@@ -31,6 +31,8 @@ SHELF = {
     # variational
     "mean-field": "posteria.methods.variational.mean_field:MeanField",
     "variational-online-newton": "posteria.methods.variational.variational_online_newton:VariationalOnlineNewton",
+    # functions
+    "infinite-width": "posteria.methods.functions.infinite_width:InfiniteWidth",
     # dropout
     "mc-dropout": "posteria.methods.dropout.fixed_rate:MCDropout",
     "gaussian-dropout": "posteria.methods.dropout.fixed_rate:GaussianDropout",

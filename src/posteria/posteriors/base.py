@@ -26,7 +26,12 @@ PREDICT_DRAWS = 100  # of posteriors that hold no fixed set of draws
 
 
 class Posterior(ABC):
-    """A distribution over functions. Holds the model, never the training data."""
+    """A distribution over functions. Holds the model, and no training data unless it says so.
+
+    `holds_training_data`: a Gaussian process predicts from the rows it was fitted to.
+    """
+
+    holds_training_data: ClassVar[bool] = False
 
     kind: ClassVar[str]  # its name in the store
     kinds: ClassVar[dict[str, type["Posterior"]]] = {}  # all that were imported, by that name

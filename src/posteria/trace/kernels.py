@@ -88,9 +88,10 @@ class Hidden:
 
     @property
     def covariance(self) -> Covariance:
-        return added(
-            [t.covariance.on_parts(lambda part, t=t: t.factor**2 * part) for t in self.terms]  # type: ignore[misc]
-        )
+        def scaled(term: Term) -> Covariance:
+            return term.covariance.on_parts(lambda part: term.factor**2 * part)
+
+        return added([scaled(term) for term in self.terms])
 
     def moved(self, word: str, fn: Callable[[Covariance], Covariance]) -> "Hidden":
         return replace(
@@ -113,8 +114,7 @@ class _Walk:
     def run(self, closed: core.ClosedJaxpr, x: tree.Tree, other: tree.Tree) -> Parts:
         paths = list(self.stds)
         leaves = [
-            Form.of(path, jnp.zeros(shape_of(var), var.aval.dtype))  # type: ignore[attr-defined]
-            for path, var in zip(paths, closed.jaxpr.invars)
+            Form.of(path, jnp.zeros(shape_of(var), var.aval.dtype)) for path, var in zip(paths, closed.jaxpr.invars)
         ]
         inputs = [Known(*pair) for pair in zip(jax.tree.leaves(x), jax.tree.leaves(other))]
         with kept_whole(True):
@@ -336,7 +336,7 @@ class _Walk:
         """A term of a sum; what is known has second moments, and no covariance with what is centred."""
         if isinstance(value, Hidden):
             return self._plain(value)
-        left, right = (jnp.asarray(_side(value, i)).astype(self.dtype) for i in range(2))  # type: ignore[arg-type]
+        left, right = (jnp.asarray(_side(value, i)).astype(self.dtype) for i in range(2))
         axes: Axes = tuple(() if size == 1 else (Factor(size, FIELD),) for size in left.shape)
         stored = [factor.size for axis in axes for factor in axis]
 
@@ -420,12 +420,12 @@ def _sliced(c: Covariance, p: Mapping[str, Any]) -> Covariance:
     for axis, (first, last, stride) in enumerate(zip(p["start_indices"], p["limit_indices"], strides)):
         size = -(-(last - first) // stride)
         if size != c.shape[axis]:
-            c = c.along(
-                axis,
-                lambda part, dim, s=slice(first, last, stride): part[(slice(None),) * dim + (s,)],
-                size,  # type: ignore[misc]
-            )
+            c = c.along(axis, partial(_slice_along, where=slice(first, last, stride)), size)
     return c
+
+
+def _slice_along(part: jax.Array, dim: int, where: slice) -> jax.Array:
+    return part[(slice(None),) * dim + (where,)]
 
 
 def _window_sums(c: Covariance, p: Mapping[str, Any]) -> Covariance:
