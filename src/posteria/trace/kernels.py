@@ -27,7 +27,7 @@ from posteria.networks import kept_whole
 from posteria.trace import operations
 from posteria.trace.covariances import FIELD, UNIT, Axes, Covariance, Factor, NeedsPositions, NotFollowed, added
 from posteria.trace.elementwise import composed
-from posteria.trace.expectations import IDENTITY, Scalar, second_moment
+from posteria.trace.expectations import IDENTITY, Scalar, second_moment, square
 from posteria.trace.linear import bind
 from posteria.trace.operations import Form, linear_operation, shape_of
 
@@ -374,7 +374,8 @@ class _Walk:
             def moment(part: jax.Array, a: jax.Array, b: jax.Array) -> jax.Array:
                 return second_moment(x.f, part, a.reshape(*a.shape, *[1] * count) if self.across else a, b)
 
-            parts = moment(c.parts[0], left, left), moment(c.parts[1], left, right), moment(c.parts[2], right, right)
+            own = [moment(c.parts[i], v, v) if self.across else square(x.f, v) for i, v in ((0, left), (2, right))]
+            parts = own[0], moment(c.parts[1], left, right), own[1]
             name = ("function", next(self.names))
             depends_on = frozenset(term.name for term in x.terms)
             self.moments[id(x)] = x, Term(name, replace(c, parts=parts), depends_on, False, is_centred=False)

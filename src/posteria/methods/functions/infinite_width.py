@@ -22,7 +22,7 @@ from posteria.errors import SettingError, TooLargeError
 from posteria.machine import readable
 from posteria.methods.chains.elliptical_slice import EllipticalSlice
 from posteria.methods.functions.latent import LATENT_ROWS, sample_latent
-from posteria.models.limit import LimitKernel, limit_kernel
+from posteria.models.limit import LimitKernel, in_float64, limit_kernel
 from posteria.models.target import Target
 from posteria.posteriors.base import Posterior
 from posteria.posteriors.process import Noise, ProcessPosterior, cholesky
@@ -124,7 +124,8 @@ def _given_noise(target: Target) -> float:
     likelihood: Any = target.model.likelihood
     if not _has_gaussian_noise(likelihood):
         return 1.0
-    return float(likelihood.noise_std(likelihood.init(jax.random.key(0))))
+    with in_float64():
+        return float(likelihood.noise_std(likelihood.init(jax.random.key(0))))
 
 
 def _check_size(n: int, most: int) -> None:
