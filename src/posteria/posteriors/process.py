@@ -44,9 +44,9 @@ class Noise(NamedTuple):
 class ProcessPosterior(Posterior):
     """N(mean(x), covariance(x, x')) of every output, given rows X, y and their noise.
 
-    `is_labels`: y are centred labels of classes. A class is then as probable as it is that its output, with its noise,
-    is the largest. `SMOOTHED` of the outputs' variance is integrated out with the noise, so that few draws do not make
-    zeros of small probabilities.
+    A weight w of a row divides its noise's variance: its likelihood to the power w. `is_labels`: y are centred labels of
+    classes. A class is then as probable as it is that its output, with its noise, is the largest. `SMOOTHED` of the
+    outputs' variance is integrated out with the noise, so that few draws do not make zeros of small probabilities.
     """
 
     kind = "process"
@@ -60,6 +60,7 @@ class ProcessPosterior(Posterior):
         y: np.ndarray,
         noise: Noise,
         *,
+        weight: np.ndarray | None = None,
         is_labels: bool = False,
         log_evidence: float | None = None,
         facts: Json | None = None,
@@ -67,6 +68,7 @@ class ProcessPosterior(Posterior):
         super().__init__(target, (facts or {}) | {"holds": "the rows it was fitted to"})
         self.kernel, self.x, self.y, self.noise = kernel, x, np.asarray(y, np.float64), noise
         self.is_labels, self._log_evidence = is_labels, log_evidence
+        self.root = np.ones(len(self.y)) if weight is None else np.sqrt(np.asarray(weight, np.float64))
 
     def log_evidence(self) -> float:
         """log p(y | x), with the noise integrated out where it is inferred."""
@@ -148,16 +150,17 @@ class ProcessPosterior(Posterior):
 
     @cached_property
     def factor(self) -> np.ndarray:
-        """Lower triangular, of K + noise^2."""
-        return cholesky(_with_noise(self.kernel.cross(self.x, self.x), self.noise.std**2))[0]
+        """Lower triangular, of K + noise^2, rows and columns times the roots of their weights."""
+        matrix = np.outer(self.root, self.root) * self.kernel.cross(self.x, self.x)
+        return cholesky(_with_noise(matrix, self.noise.std**2))[0]
 
     @cached_property
     def _white(self) -> np.ndarray:
-        return np.asarray(scipy.linalg.solve_triangular(self.factor, self.y, lower=True, check_finite=False))
+        return np.asarray(scipy.linalg.solve_triangular(self.factor, self.root[:, None] * self.y, lower=True))
 
     def _solved(self, x: Data) -> tuple[np.ndarray, np.ndarray]:
         gain = scipy.linalg.solve_triangular(
-            self.factor, self.kernel.cross(self.x, x), lower=True, overwrite_b=True, check_finite=False
+            self.factor, self.root[:, None] * self.kernel.cross(self.x, x), lower=True, overwrite_b=True
         )
         return gain.T @ self._white, gain
 
@@ -191,7 +194,7 @@ class ProcessPosterior(Posterior):
             "log_evidence": self._log_evidence,
         }
         leaves = {f"x.{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(self.x))}
-        return settings, {"y": self.y} | leaves
+        return settings, {"y": self.y, "weight": self.root**2} | leaves
 
     @classmethod
     def from_state(cls, target: Target, settings: Json, arrays: Arrays, facts: Json) -> "ProcessPosterior":
@@ -202,6 +205,7 @@ class ProcessPosterior(Posterior):
             structure.unflatten(arrays[f"x.{i}"] for i in range(structure.num_leaves)),
             arrays["y"],
             Noise(settings["noise"], settings["noise_log_std"]),
+            weight=arrays["weight"],
             is_labels=settings["is_labels"],
             log_evidence=settings["log_evidence"],
             facts=facts,

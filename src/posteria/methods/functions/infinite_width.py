@@ -21,6 +21,7 @@ from posteria.engine.loop import Run
 from posteria.errors import SettingError, TooLargeError
 from posteria.machine import readable
 from posteria.methods.chains.elliptical_slice import EllipticalSlice
+from posteria.methods.costs import Costed
 from posteria.methods.functions.latent import LATENT_ROWS, sample_latent
 from posteria.models.limit import LimitKernel, in_float64, limit_kernel
 from posteria.models.target import Target
@@ -34,7 +35,7 @@ LOG_GRID = np.linspace(math.log(1e-12), math.log(1e4), 1600)  # of the noise's v
 
 
 @dataclass(frozen=True)
-class InfiniteWidth:
+class InfiniteWidth(Costed):
     """The Gaussian process that the network becomes at infinite width: no training at all, and no weights.
 
     `kernel`: "auto" reads it off the network where that can be followed, and else estimates it from `num_functions`
@@ -60,12 +61,6 @@ class InfiniteWidth:
     def expected_gradients(self, num_data: int) -> float:
         return 0.0  # it takes none
 
-    def with_budget(self, gradients: float, num_data: int) -> "InfiniteWidth":
-        return self
-
-    def trials(self) -> list["InfiniteWidth"]:
-        return [self]
-
     def fit(self, key: jax.Array, target: Target, start: tree.Params, run: Run) -> Posterior:
         bare = target.without_data()
         if target.blank_input is None:
@@ -75,28 +70,32 @@ class InfiniteWidth:
         if target.data is None:
             x = rows(target.blank_input, slice(0, 0))
             return ProcessPosterior(bare, kernel, x, np.zeros((0, target.num_outputs or 1)), Noise(_given_noise(bare)))
-        x, y = target.data
+        data: Any = target.data
+        x, y, weight = data if len(data) == 3 else (*data, None)
         n = num_rows(x)
         likelihood: Any = target.model.likelihood
         if hasattr(likelihood, "probs") and self.classes != "latent" and (self.classes != "auto" or n > LATENT_ROWS):
             _check_size(n, MOST_ROWS)
             run.note("classes were fitted as numbers, centred labels, by regression")
-            return self._regression(bare, kernel, x, _centred_labels(np.asarray(y), target.num_outputs or 1), run, True)
+            labels = _centred_labels(np.asarray(y), target.num_outputs or 1)
+            return self._regression(bare, kernel, x, labels, weight, run, is_labels=True)
         if _has_gaussian_noise(likelihood):
             _check_size(n, MOST_ROWS)
-            return self._regression(bare, kernel, x, np.asarray(y, np.float64).reshape(n, -1), run, False)
+            return self._regression(bare, kernel, x, np.asarray(y, np.float64), weight, run, is_labels=False)
         _check_size(n, LATENT_ROWS)
         return sample_latent(self.sampler, key, target, kernel, run)
 
     def _regression(
-        self, target: Target, kernel: LimitKernel, x: Data, y: np.ndarray, run: Run, is_labels: bool
+        self, target: Target, kernel: LimitKernel, x: Data, y: np.ndarray, weight: Any, run: Run, *, is_labels: bool
     ) -> ProcessPosterior:
+        root = np.ones(len(y)) if weight is None else np.sqrt(np.asarray(weight, np.float64))
         matrix, correction = kernel.cross(x, x), 0.0
+        matrix *= np.outer(root, root)  # as if all rows had one noise
         if is_labels or jax.tree.leaves(target.structs["likelihood"]):
             chosen = np.random.default_rng(0).permutation(len(y))[:NOISE_ROWS]
             if len(y) > NOISE_ROWS:
                 run.note(f"the noise was chosen by the evidence of {NOISE_ROWS:,} rows of {len(y):,}")
-            spectrum = Spectrum.of(matrix[np.ix_(chosen, chosen)], y[chosen])
+            spectrum = Spectrum.of(matrix[np.ix_(chosen, chosen)], (root[:, None] * y)[chosen], (root**2)[chosen].sum())
             if is_labels:
                 noise, scale = spectrum.best_scale()
                 y = y / scale
@@ -105,13 +104,14 @@ class InfiniteWidth:
                 noise, correction = _inferred(target, spectrum)
         else:
             noise = Noise(_given_noise(target))
-        posterior = ProcessPosterior(target, kernel, x, y, noise, is_labels=is_labels)
+        posterior = ProcessPosterior(target, kernel, x, y, noise, weight=root**2, is_labels=is_labels)
         matrix[np.diag_indices_from(matrix)] += noise.std**2
         posterior.factor, jitter = cholesky(matrix)
         if jitter:
             run.note(f"{jitter:.1e} was added to the kernel's diagonal, which rounding had made indefinite")
         if not is_labels and target.temperature == 1.0:
-            posterior._log_evidence = _log_normal(posterior.factor, y) + correction
+            missing = 0.5 * y.shape[1] * (len(y) - (root**2).sum()) * math.log(2 * math.pi * noise.std**2)
+            posterior._log_evidence = _log_normal(posterior.factor, root[:, None] * y) + missing + correction
         return posterior
 
 
@@ -166,18 +166,21 @@ class Spectrum(NamedTuple):
     values: np.ndarray  # (n,)
     power: np.ndarray  # of y, summed over its columns, (n,)
     num_columns: int
+    total_weight: float  # of the rows
     log_variances: np.ndarray  # a grid of the noise's
 
     @classmethod
-    def of(cls, matrix: np.ndarray, y: np.ndarray) -> "Spectrum":
+    def of(cls, matrix: np.ndarray, y: np.ndarray, total_weight: float) -> "Spectrum":
         values, vectors = scipy.linalg.eigh(matrix)
         grid = LOG_GRID + math.log(float(np.mean(np.diag(matrix))) or 1.0)
-        return cls(np.maximum(values, 0.0), ((vectors.T @ y) ** 2).sum(1), y.shape[1], grid)
+        return cls(np.maximum(values, 0.0), ((vectors.T @ y) ** 2).sum(1), y.shape[1], total_weight, grid)
 
     def log_likelihoods(self) -> np.ndarray:
         """Of y, at each noise of the grid."""
         total = self.values[:, None] + np.exp(self.log_variances)
-        return np.asarray(-0.5 * (self.num_columns * np.log(2 * math.pi * total) + self.power[:, None] / total).sum(0))
+        rows = -0.5 * (self.num_columns * np.log(2 * math.pi * total) + self.power[:, None] / total).sum(0)
+        missing = self.num_columns * (len(self.values) - self.total_weight)  # rows that count as less than one, or more
+        return np.asarray(rows + 0.5 * missing * (math.log(2 * math.pi) + self.log_variances))
 
     def best_scale(self) -> tuple[Noise, float]:
         """Of y / scale, whose scale is free: the noise and the scale of largest evidence. Labels have no scale."""

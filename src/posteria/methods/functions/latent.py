@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from posteria.compiled import kept
-from posteria.data.arrays import Data
+from posteria.data.arrays import Data, weighted
 from posteria.engine.loop import Kernel, Run
 from posteria.errors import SettingError
 from posteria.methods.chains.elliptical_slice import EllipticalSlice
@@ -48,7 +48,7 @@ def sample_latent(
             "give its scale as a number",
         )
     data: Any = target.data
-    x, y = data
+    x, *rest = data
     factor, jitter = cholesky(kernel.cross(x, x))
     if jitter:
         run.note(f"{jitter:.1e} was added to the kernel's diagonal, which rounding had made indefinite")
@@ -56,7 +56,7 @@ def sample_latent(
     key_start, key_warmup, key_draws = jax.random.split(key, 3)
     shape = sampler.num_chains, len(factor), target.num_outputs or 1
     starts = jax.random.normal(key_start, shape)
-    chain, seen = latent_kernel(target.without_data()), (scaled, y)
+    chain, seen = latent_kernel(target.without_data()), (scaled, *rest)
     warm = run.stage("warm-up", WARMUP_SHARE).loop(
         chain, key_warmup, starts, seen, num_steps=sampler.num_warmup, final_when_late=True
     )
@@ -76,26 +76,24 @@ def sample_latent(
 
 @kept
 def latent_kernel(target: Target) -> Kernel:
-    def log_likelihood(outputs: jax.Array, y: Data) -> jax.Array:
-        value = target.model.likelihood.log_prob({}, outputs, y).sum() / target.temperature
+    def log_likelihood(outputs: jax.Array, data: Data) -> jax.Array:
+        value = weighted(target.model.likelihood.log_prob({}, outputs, data[1]), data).sum() / target.temperature
         return jnp.where(jnp.isnan(value), -jnp.inf, value)
 
     def init(key: jax.Array, white: jax.Array, data: Data) -> Latent:
-        factor, y = data
-        outputs = factor @ white
-        return Latent(white, outputs, log_likelihood(outputs, y))
+        outputs = data[0] @ white
+        return Latent(white, outputs, log_likelihood(outputs, data))
 
     def step(key: jax.Array, state: Latent, data: Data) -> tuple[Latent, Info]:
-        factor, y = data
         key_normal, key_level, key_angle, key_shrink = jax.random.split(key, 4)
         fresh = jax.random.normal(key_normal, state.white.shape)
-        towards = factor @ fresh
+        towards = data[0] @ fresh
         level = state.log_likelihood + jnp.log(jax.random.uniform(key_level, minval=1e-30))
         angle = jax.random.uniform(key_angle, maxval=2 * math.pi)
 
         def at(angle: jax.Array) -> tuple[jax.Array, jax.Array]:
             outputs = jnp.cos(angle) * state.outputs + jnp.sin(angle) * towards
-            return outputs, log_likelihood(outputs, y)
+            return outputs, log_likelihood(outputs, data)
 
         def is_below(carry: Any) -> jax.Array:
             is_lower: jax.Array = ~(carry[4] >= level)  # also where it is no number
