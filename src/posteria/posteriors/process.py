@@ -44,9 +44,9 @@ class Noise(NamedTuple):
 class ProcessPosterior(Posterior):
     """N(mean(x), covariance(x, x')) of every output, given rows X, y and their noise.
 
-    A weight w of a row divides its noise's variance: its likelihood to the power w. `is_labels`: y are centred labels of
-    classes. A class is then as probable as it is that its output, with its noise, is the largest. `SMOOTHED` of the
-    outputs' variance is integrated out with the noise, so that few draws do not make zeros of small probabilities.
+    A weight w of a row divides its noise's variance: its likelihood to the power w. `is_labels`: y are centred labels
+    of classes. A class is then as probable as it is that its output, with its noise, is the largest. `SMOOTHED` of
+    the outputs' variance is integrated out with the noise, so that few draws do not make zeros of small probabilities.
     """
 
     kind = "process"
