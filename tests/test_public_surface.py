@@ -49,17 +49,12 @@ def test_a_name_is_the_same_whatever_was_imported_before():
     code = """
 import importlib, json, pkgutil, posteria as po
 for module in pkgutil.walk_packages(po.__path__, "posteria."):
-<<<<<<< HEAD
     if not module.name.startswith("posteria.testing"):
         try:
             importlib.import_module(module.name)
         except ModuleNotFoundError as error:
             if error.name != "torch":  # an extra, which that module is for
                 raise
-=======
-    if not module.name.startswith(("posteria.testing", "posteria.bridges.torch")):  # of extras that may be absent
-        importlib.import_module(module.name)
->>>>>>> 6676ab6 (The surface's test imports no module of an absent extra)
 wrong = []
 for name, home in po._HOMES.items():
     module, _, attribute = home.partition(":")
