@@ -32,6 +32,7 @@ from posteria.methods.dropout.sparse_variational_dropout import SparseVariationa
 from posteria.methods.dropout.variational_dropout import VariationalDropout as VariationalDropout
 from posteria.methods.ensembles.anchored_ensemble import AnchoredEnsemble as AnchoredEnsemble
 from posteria.methods.ensembles.ensemble import Ensemble as Ensemble
+from posteria.methods.ensembles.epinet import Epinet as Epinet
 from posteria.methods.ensembles.fast_geometric_ensemble import FastGeometricEnsemble as FastGeometricEnsemble
 from posteria.methods.ensembles.folds import Folds as Folds
 from posteria.methods.ensembles.subspace import Subspace as Subspace

@@ -31,6 +31,7 @@ FURTHER = {
     "multiswag": po.Ensemble(SNAPSHOTS, 2),
     "fast-geometric-ensemble": po.FastGeometricEnsemble(SHORT, num_snapshots=4, epochs_per_snapshot=2, batch_size=20),
     "anchored-ensemble": po.AnchoredEnsemble(3, po.MAP(num_epochs=5)),
+    "epinet": po.Epinet(SHORT, num_epochs=6, batch_size=20),
     "elliptical-slice": po.EllipticalSlice(**FEW),
     "subspace": po.Subspace(po.EllipticalSlice(num_draws=6, num_warmup=8), rank=2, swag=SNAPSHOTS),
     "subspace-curve": po.Subspace(po.NUTS(num_draws=6, num_warmup=8), "curve", swag=SNAPSHOTS),
@@ -89,6 +90,8 @@ def numbers(posterior) -> list[np.ndarray]:
     """All that its draws are made of."""
     if hasattr(posterior, "members"):
         return [array for member in posterior.members for array in numbers(member)]
+    if not hasattr(posterior, "sample"):  # of functions
+        return list(posterior.state()[1].values())
     drawn = [np.asarray(jax.vmap(tree.ravel)(posterior.sample(0, 5)))]
     if hasattr(posterior, "stored"):
         drawn += [posterior.stored.flat, *posterior.stored.info.values()]

@@ -7,6 +7,7 @@ SHELF = {
     "ensemble": "posteria.methods.ensembles.ensemble:Ensemble",
     "folds": "posteria.methods.ensembles.folds:Folds",
     "anchored-ensemble": "posteria.methods.ensembles.anchored_ensemble:AnchoredEnsemble",
+    "epinet": "posteria.methods.ensembles.epinet:Epinet",
     "swag": "posteria.methods.ensembles.swag:SWAG",
     "fast-geometric-ensemble": "posteria.methods.ensembles.fast_geometric_ensemble:FastGeometricEnsemble",
     "subspace": "posteria.methods.ensembles.subspace:Subspace",

@@ -9,6 +9,7 @@ from posteria.metrics.distances import (
     wasserstein_1_from_cdf,
     wasserstein_from_samples,
 )
+from posteria.metrics.joint import joint_log_loss, neighbours
 from posteria.metrics.regression import (
     coverage,
     crps_from_quantiles,
@@ -30,7 +31,9 @@ __all__ = [
     "crps_from_samples",
     "crps_gaussian_mixture",
     "ece",
+    "joint_log_loss",
     "negative_log_likelihood",
+    "neighbours",
     "quantile_levels",
     "quantile_losses",
     "rmse",
