@@ -28,6 +28,7 @@ MODULES = (
     "closed_form",
     "compressed",
     "draws",
+    "indexed",
     "left_out",
     "gaussian",
     "latent_process",
