@@ -50,12 +50,9 @@ MEANINGS = {
     "num_chains": "chains, side by side",
     "num_draws": "draws that are kept, a chain",
     "num_epochs": "passes of the optimiser over the data",
-<<<<<<< HEAD
     "num_functions": "draws of the network that estimate a kernel",
-=======
     "num_hidden": "units of a hidden layer; 0: there is none",
     "num_indices": "numbers of an epistemic index, which names a function",
->>>>>>> 02ff6d3 (Joint log-loss, and Epinet: an epistemic index beside a trained network)
     "num_labels": "labels drawn from the model, a datum",
     "num_leapfrog": "leapfrog steps of a trajectory; None: as many as `trajectory` takes",
     "num_moves": "moves of a particle at each power",
