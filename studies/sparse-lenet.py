@@ -144,11 +144,11 @@ def draw(file: Path, sparse: po.Posterior) -> None:
 
     from posteria.plots import pruning
 
-    last = sparse.history[-1]
+    last = sparse.removals[-1]
     figure, panels = pyplot.subplots(1, len(last) + 1, figsize=(3.2 * (len(last) + 1), 3.2), layout="constrained")
     for axes, (path, is_removed) in zip(panels, last.items()):
         pruning.sparsity_map(axes, is_removed, f"{path}, {1 - is_removed.mean():.1%} left")
-    pruning.sparsity_over_training(panels[-1], sparse.history)
+    pruning.sparsity_over_training(panels[-1], sparse.removals)
     figure.savefig(file, dpi=120)
 
 

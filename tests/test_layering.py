@@ -14,7 +14,7 @@ ROOT = Path(posteria.__file__).parent
 
 # From the ground floor up; rooms on one line may know each other.
 FLOORS = [
-    {"compiled", "compiled_files", "disk", "errors", "machine", "own", "settings", "tree", "random"},
+    {"compiled", "compiled_files", "disk", "errors", "logs", "machine", "own", "settings", "tree", "random"},
     {"diagnostics", "metrics"},
     {"data"},
     {"bridges", "modules", "networks", "nn"},
@@ -58,8 +58,11 @@ MAY_TOUCH_THE_WORLD = {
     "data/texts.py",
     "data/formats.py",
     "disk.py",
+    "logs.py",
     "engine/checkpoint.py",
+    "engine/curves.py",
     "engine/loop.py",
+    "engine/streaming.py",
     "engine/progress.py",
     "runs.py",
     "posteriors/array_file.py",

@@ -17,7 +17,13 @@ from posteria.cli.about import PURPOSES
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-DISTRIBUTIONS = {"jinja2": "jinja2", "sklearn": "scikit-learn", "ml_dtypes": "ml-dtypes", "arviz_base": "arviz-base"}
+DISTRIBUTIONS = {
+    "jinja2": "jinja2",
+    "sklearn": "scikit-learn",
+    "ml_dtypes": "ml-dtypes",
+    "arviz_base": "arviz-base",
+    "tensorboardX": "tensorboardx",
+}
 
 
 def canonical(name: str) -> str:
@@ -46,7 +52,7 @@ def imported(source: str) -> set[str]:
 def test_what_is_imported_is_required_and_what_is_required_is_imported():
     modules = set().union(*(imported(path.read_text()) for path in Path(posteria.__file__).parent.rglob("*.py")))
     modules -= {*sys.stdlib_module_names, "posteria", "predict"}  # `predict` is an exported folder's own
-    required = names(PROJECT["dependencies"] + extras("arviz", "equinox", "testing", "torch"))
+    required = names(PROJECT["dependencies"] + extras("arviz", "equinox", "parquet", "tensorboard", "testing", "torch"))
     assert {DISTRIBUTIONS.get(name, name) for name in modules} == required
 
 

@@ -34,6 +34,7 @@ _HOMES = {home.partition(":")[2]: home for home in SHELF.values()} | {
     "likelihoods": "posteria.models.likelihoods",
     "load": "posteria.posteriors.saving:load",
     "log_evidence": "posteria.evidence:log_evidence",
+    "logs": "posteria.logs",
     "methods": "posteria.methods",
     "metrics": "posteria.metrics",
     "network": "posteria.networks:network",

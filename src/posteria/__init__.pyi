@@ -3,6 +3,7 @@ from posteria import bridges as bridges
 from posteria import data as data
 from posteria import diagnostics as diagnostics
 from posteria import errors as errors
+from posteria import logs as logs
 from posteria import methods as methods
 from posteria import metrics as metrics
 from posteria import nn as nn

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from posteria import tree
 from posteria.data.arrays import Data
@@ -80,6 +81,7 @@ def _from_nnx(module: Any, build: Builder | None = None) -> Functions:
         del path
         return isinstance(variable, nnx.Param) and _holds_inexact(variable)
 
+    note = _note_of_nnx(module)
     module = nnx.clone(module)
     module.eval()
     graph, weights, frozen = _copied(nnx.split(module, is_parameter, ...))
@@ -91,13 +93,38 @@ def _from_nnx(module: Any, build: Builder | None = None) -> Functions:
         return outputs
 
     if build is None:
-        return _trained(layout.to_dict(weights), apply)
+        return _trained(layout.to_dict(weights), apply, note)
 
     def init(key: jax.Array, x: Data = None) -> Params:
         del x
         return layout.to_dict(nnx.state(build(key), is_parameter))
 
-    return Functions(init, apply)
+    return Functions(init, apply, note=note)
+
+
+def _note_of_nnx(module: Any) -> str:
+    """What evaluation mode makes of a module that its author may not expect."""
+    from flax import nnx
+
+    untrained, switched_off = [], []
+    for path, node in nnx.iter_graph(module):
+        name = ".".join(map(str, path)) or type(node).__name__
+        if isinstance(node, nnx.BatchNorm) and not np.any(node.mean[...]) and np.all(node.var[...] == 1):
+            untrained.append(name)
+        if isinstance(node, nnx.Dropout) and node.rate > 0:
+            switched_off.append(name)
+    notes = []
+    if untrained:
+        notes.append(
+            f"the statistics of BatchNorm ({', '.join(untrained)}) were never trained: means of 0 and variances of 1 "
+            "normalise nothing; train the module first and pass it as it is, po.network(module), which keeps them"
+        )
+    if switched_off:
+        notes.append(
+            f"nnx.Dropout ({', '.join(switched_off)}) is off: a network is a function of its weights here, in "
+            "evaluation mode; po.MCDropout() has dropout as inference, without such layers"
+        )
+    return "; ".join(notes)
 
 
 def _from_equinox(module: Any, build: Builder | None = None) -> Functions:
@@ -205,12 +232,12 @@ def _variables_of_nnx(module: Any) -> tuple[Params, Callable[[Params], Any]]:
     return layout.to_dict(weights), lambda leaves: nnx.merge(graph, layout.from_dict(leaves), rest)
 
 
-def _trained(weights: Params, apply: Callable[[Params, Data], jax.Array]) -> Functions:
+def _trained(weights: Params, apply: Callable[[Params, Data], jax.Array], note: str = "") -> Functions:
     def init(key: jax.Array, x: Data = None) -> Params:
         del key, x
         return weights
 
-    return Functions(init, apply, trained=True)
+    return Functions(init, apply, trained=True, note=note)
 
 
 def _copied(module: Tree) -> Tree:

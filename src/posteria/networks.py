@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -50,7 +50,7 @@ class Network:
         return self.apply if hasattr(self.apply, "__dict__") and not hasattr(self.apply, "__self__") else self
 
 
-def network(obj: Any, example: Data = None) -> Network:
+def network(obj: Any, example: Data = None, *, compute_dtype: Any = None) -> Network:
     """A `Network` from what the user has.
 
     A Flax NNX or Equinox builder (`key -> module`), a trained NNX or Equinox module, a Linen module (trained if it is
@@ -62,7 +62,11 @@ def network(obj: Any, example: Data = None) -> Network:
     It is exported by `torch.export` and becomes a function of JAX that needs no PyTorch any more; its parameters keep
     their names ("layer1/0/weight"), its weights are the start, and those with `requires_grad=False` stay as they are.
     Its outputs on the example are compared with PyTorch's: `print(network)` says how well they agree.
+
+    `compute_dtype` (as "bfloat16") casts the forward pass alone: weights, prior, likelihood and outputs keep theirs.
     """
+    if compute_dtype is not None:
+        return computing_in(network(obj, example), compute_dtype)
     from posteria import modules
 
     if modules.is_of_torch(obj):
@@ -89,6 +93,24 @@ def from_graph(graph: Json) -> Network:
 
 def _from_functions(found: "Functions") -> Network:
     return Network(*found)
+
+
+def computing_in(network: Network, compute_dtype: Any) -> Network:
+    """The same network, whose forward pass is computed in another floating dtype."""
+    dtype = jnp.dtype(compute_dtype)
+    if not jnp.issubdtype(dtype, jnp.floating):
+        raise NetworkError(f"compute_dtype is {dtype}", "a floating one", 'take "bfloat16" or "float16"')
+
+    def cast(tree: Any) -> Any:
+        return jax.tree.map(lambda leaf: leaf.astype(dtype) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf, tree)
+
+    def apply(params: Params, x: Data) -> jax.Array:
+        params, x = jax.tree.map(jnp.asarray, (params, x))
+        wide = jnp.result_type(jnp.float32, *jax.tree.leaves(params))
+        return network.apply(cast(params), cast(x)).astype(wide)
+
+    spec = None if network.spec is None else network.spec | {"compute_dtype": dtype.name}
+    return replace(network, apply=apply, spec=spec)
 
 
 def as_batch_of_one(x: Data) -> Data:

@@ -13,7 +13,10 @@ import numpy as np
 
 from posteria import disk, tree
 from posteria.compiled import give_back
-from posteria.data.arrays import Data
+from posteria.data.arrays import Data, rows
+from posteria.data.batches import Augment
+from posteria.data.sources import is_source
+from posteria.engine.curves import OnLog
 from posteria.engine.layout import is_layout
 from posteria.engine.loop import Run
 from posteria.errors import DiskError, SettingError, StoreError
@@ -49,6 +52,8 @@ def fit(
     progress: bool = True,
     attach: Json | None = None,
     calibrate: str | None = None,
+    on_log: OnLog | None = None,
+    augment: Augment | None = None,
 ) -> Posterior:
     """The posterior of `model` given `data = (x, y)` (None: the prior), by `method`: an object or a name.
 
@@ -58,6 +63,11 @@ def fit(
     ends it early: what was drawn by then is the posterior, and it says so. `attach` is JSON that travels with the
     posterior, as `posterior.attached`. `calibrate="folds"` fits five times, each without a fifth of the rows, and has
     the prediction cover as those rows show: `po.Folds(method)`.
+
+    `on_log` is called with a dictionary for each epoch (of a sampler: each kept draw): "stage", "epoch" (or "draw"),
+    "seconds" and what was measured; `po.logs.CSV(path)` and `po.logs.TensorBoard(folder)` are such. `augment(key,
+    (x, y))` returns a batch changed at random, such as images shifted; it is compiled with each step of methods that
+    take batches, and noted: the likelihood then is of changed rows, while N counts those that were given.
     """
     method = _folded(registry.as_method(method), calibrate)
     if if_exists not in IF_EXISTS:
@@ -66,24 +76,24 @@ def fit(
         )
     _check_seconds(max_seconds)
     key = as_key(key)
-    target = Target(model, data)
+    target = _augmented(_read_if_needed(Target(model, data), method, start), method, augment)
     _check_draws(method, target, max_seconds)
     method, start = _written_start(method, start, target, key)
     folder = None if out is None else Path(out)
     if folder is None:
-        return _run(None, {"attached": attach or {}}, target, method, key, start, max_seconds, progress)
+        return _run(None, {"attached": attach or {}}, target, method, key, start, max_seconds, progress, on_log)
     manifest = _manifest(target, method, key) | {"attached": attach or {}}
     if if_exists == "resume" and (folder / store.MANIFEST).is_file():
         stored = store.read_manifest(folder)
         _check_same_run(folder, stored, manifest)
-        return _resume(folder, target, method, max_seconds, progress)
+        return _resume(folder, target, method, max_seconds, progress, on_log)
     with store.new_folder(folder, if_exists) as fresh:
         if start is not None:
             leaves = {str(i): leaf for i, leaf in enumerate(jax.tree.leaves(start))}
             manifest["files"][store.START] = store.write_arrays(fresh / store.START, leaves)
         store.write_manifest(fresh, manifest)
     with store.locked(folder):
-        return _run(folder, manifest, target, method, key, start, max_seconds, progress)
+        return _run(folder, manifest, target, method, key, start, max_seconds, progress, on_log)
 
 
 def resume(
@@ -96,11 +106,13 @@ def resume(
     method: Any = None,
     max_seconds: float | None = None,
     progress: bool = True,
+    on_log: OnLog | None = None,
+    augment: Augment | None = None,
 ) -> Posterior:
     """Continue an interrupted fit, bit-identically; a finished one is loaded.
 
-    The data must be the same. Pass again what could not be written down: your own network, likelihood, prior, or a
-    method with an optimiser.
+    The data must be the same. Pass again what could not be written down: your own network, likelihood, prior, a method
+    with an optimiser, or what augments batches.
     """
     _check_seconds(max_seconds)
     folder = Path(path)
@@ -115,9 +127,10 @@ def resume(
         if method is None:
             method = registry.from_json(stored["run"]["method"])
     method = registry.as_method(method)
+    target = _augmented(_read_if_needed(target, method, None), method, augment)
     method, _ = _written_start(method, None, target, jax.random.key(0))
     _check_same_run(folder, stored, _manifest(target, method, key))
-    return _resume(folder, target, method, max_seconds, progress)
+    return _resume(folder, target, method, max_seconds, progress, on_log)
 
 
 def sample(
@@ -156,6 +169,7 @@ def _run(
     start: Any,
     max_seconds: float | None,
     progress: bool,
+    on_log: OnLog | None,
 ) -> Posterior:
     run = Run(
         folder,
@@ -164,6 +178,7 @@ def _run(
         identity=None if folder is None else store.identity(manifest),
         recorded_layout=manifest.get("run", {}).get("layout"),
         on_layout=lambda name: _record_layout(folder, manifest, name),
+        on_log=on_log,
     )
     if folder is not None and not store.is_verified(manifest):
         run.note(store.UNVERIFIED)
@@ -195,7 +210,9 @@ def _what_is_kept(folder: Path) -> str:
 def _fit_and_record(method: Any, key: jax.Array, target: Target | Density, start: Any, run: Run) -> Any:
     """The method's posterior (or draws), with the facts of the fit."""
     began = time.monotonic()
-    run.note(target.caveat)
+    if target.caveat:
+        run.note(target.caveat)
+        run.progress.say(f"note: {target.caveat}")
     try:
         posterior = method.fit(key, target, start, run)
     finally:
@@ -209,6 +226,8 @@ def _fit_and_record(method: Any, key: jax.Array, target: Target | Density, start
         )
     if not run.is_whole:
         run.note("max_seconds ended the fit early")
+    if isinstance(posterior, Posterior):
+        posterior.history = run.history
     if target.scales and hasattr(posterior, "sample_params"):
         posterior.facts["prior_scales"] = prior_scales(posterior)
     posterior.facts |= {
@@ -234,18 +253,26 @@ def _check_seconds(max_seconds: float | None) -> None:
     checked("fit", "max_seconds", max_seconds, Positive | None, None)
 
 
-def _resume(folder: Path, target: Target, method: Any, max_seconds: float | None, progress: bool) -> Posterior:
+def _resume(
+    folder: Path, target: Target, method: Any, max_seconds: float | None, progress: bool, on_log: OnLog | None
+) -> Posterior:
     if store.read_manifest(folder)["status"] == "complete":  # which may be a folder to read only
         return saving.load(folder, target.model.network, target.model.likelihood, target.model.prior)
     with store.locked(folder):
         stored = store.read_manifest(folder)
         if stored["status"] == "complete":  # by now
             return saving.load(folder, target.model.network, target.model.likelihood, target.model.prior)
-        return _continue(folder, stored, target, method, max_seconds, progress)
+        return _continue(folder, stored, target, method, max_seconds, progress, on_log)
 
 
 def _continue(
-    folder: Path, stored: Json, target: Target, method: Any, max_seconds: float | None, progress: bool
+    folder: Path,
+    stored: Json,
+    target: Target,
+    method: Any,
+    max_seconds: float | None,
+    progress: bool,
+    on_log: OnLog | None,
 ) -> Posterior:
     start = None
     with store.refuse_damage(folder):
@@ -262,7 +289,7 @@ def _continue(
     manifest |= {"status": "running", "files": files}
     store.write_manifest(folder, manifest)  # from here on, the arrays of a run that was cut short count no more
     shutil.rmtree(folder / "arrays", ignore_errors=True)
-    return _run(folder, manifest, target, method, key, start, max_seconds, progress)
+    return _run(folder, manifest, target, method, key, start, max_seconds, progress, on_log)
 
 
 def _written_start(method: Any, start: Any, target: Target, key: jax.Array) -> tuple[Any, Any]:
@@ -296,7 +323,8 @@ def _manifest(target: Target, method: Any, key: jax.Array) -> Json:
             "data": store.fingerprint(target.data),
             "density": _density_fingerprint(target),
             "optimizer": _optimizer_fingerprint(method, target),
-        },
+        }
+        | ({"augment": _augment_fingerprint(target)} if target.augment else {}),
     }
 
 
@@ -311,7 +339,7 @@ def _density_fingerprint(target: Target) -> list[float]:
     params = _fixed_params(target)
     numbers = [float(target.log_prior(params))]
     if target.data is not None:
-        batch = jax.tree.map(lambda leaf: leaf[:8], target.data)
+        batch = rows(target.data, slice(8))
         numbers += [float(v) for v in target.log_likelihood(params, batch)]
     return [float(f"{number:.4e}") for number in np.nan_to_num(numbers)] + [float(target.temperature)]
 
@@ -327,6 +355,53 @@ def _optimizer_fingerprint(method: Any, target: Target) -> list[float]:
         updates, state = optimizer.update(params, state, params)
         numbers.append(float(f"{float(jnp.abs(tree.ravel(updates)).sum()):.4e}"))
     return numbers
+
+
+def _augmented(target: Target, method: Any, augment: Augment | None) -> Target:
+    if augment is None or target.data is None:
+        return target
+    if not _takes_batches(method) or getattr(method, "tune", None):
+        raise SettingError(
+            f"augment= with {method!r}",
+            "a method that takes batches, such as po.MAP, po.SGHMC, po.MeanField or po.SWAG (tune: none)",
+            "a full gradient has no batches to change: pass the changed rows as data",
+        )
+    return target.augmented(augment)
+
+
+def _read_if_needed(target: Target, method: Any, start: Any) -> Target:
+    """With the rows of a source in memory, where the method needs all of them at once."""
+    if not is_source(target.data) or streams(method, target.num_data, start is not None):
+        return target
+    return target.in_memory(type(method).__name__)
+
+
+def streams(method: Any, num_data: int, has_start: bool = False) -> bool:
+    """Whether a method is content with batches: itself, and those inside it."""
+    inner = [part for field in fields(method) if hasattr(part := getattr(method, field.name), "fit")]
+    if getattr(method, "variance_reduction", None) or getattr(method, "tune", None) or getattr(method, "polish", None):
+        return False
+    if hasattr(method, "batch_size"):
+        is_small = method.batch_size is not None and method.batch_size < num_data
+        return is_small and all(streams(part, num_data) for part in inner)
+    if hasattr(method, "structure"):  # Laplace's curvature is a sum over rows; its mode is `map`'s, or given
+        is_sum = method.structure in ("diagonal", "kron")
+        return is_sum and (all(streams(part, num_data) for part in inner) if inner else has_start)
+    return bool(inner) and all(streams(part, num_data) for part in inner)
+
+
+def _takes_batches(method: Any) -> bool:
+    """Itself, or one inside it."""
+    if hasattr(method, "batch_size") or not is_dataclass(method):
+        return hasattr(method, "batch_size")
+    return any(_takes_batches(part) for field in fields(method) if hasattr(part := getattr(method, field.name), "fit"))
+
+
+def _augment_fingerprint(target: Target) -> list[float]:
+    """Of the first rows, changed by a fixed key."""
+    batch = jax.tree.map(jnp.asarray, rows(target.data, slice(8)))
+    changed = target.augment(jax.random.key(7), batch)  # type: ignore[misc]
+    return [float(f"{float(np.abs(np.asarray(leaf, np.float64)).sum()):.4e}") for leaf in jax.tree.leaves(changed)]
 
 
 def _optimizer_of(method: Any) -> Any:
@@ -373,5 +448,8 @@ def _compare_runs(stored: Json, manifest: Json) -> None:
         raise StoreError(
             f"the method is {new['method']}", f"{old['method']}, as the run began", "pass the same settings"
         )
+    augments = [run.get("augment", []) for run in (old, new)]
+    if len(augments[0]) != len(augments[1]) or not np.allclose(augments[0], augments[1], rtol=1e-2):
+        raise StoreError("augment is not that of the run", "the same function", "pass the one it began with")
     if old["key"] != new["key"]:
         raise StoreError("the key is not that of the run", "the same key", "pass the key it began with")

@@ -39,6 +39,11 @@ def widened(structs: Tree) -> Tree:
     return jax.tree.map(lambda s: jax.ShapeDtypeStruct(s.shape, jnp.promote_types(s.dtype, jnp.float32)), structs)
 
 
+def cast_like(tree: Tree, structs: Tree) -> Tree:
+    """With the dtypes of another tree, whatever leading axes there are."""
+    return jax.tree.map(lambda leaf, s: leaf.astype(s.dtype), tree, structs)
+
+
 def signature(tree: Tree) -> Signature:
     """Structure, shapes and dtypes as one hashable value."""
     leaves, treedef = jax.tree.flatten(structs(tree))

@@ -154,12 +154,12 @@ def test_a_sparse_posterior_remembers_its_training_and_survives_saving(tmp_path)
     assert isinstance(posterior, SparsePosterior)
     pruned = posterior.prune(by="log_alpha", threshold=3.0)
     assert pruned.sparsity() == {"layers/0/kernel": pytest.approx(2 / 3)}  # the two inputs that say nothing
-    assert len(posterior.history) == 20
-    np.testing.assert_array_equal(posterior.history[-1]["layers/0/kernel"][:, 0], [False, True, True])
-    assert not posterior.history[0]["layers/0/kernel"].any()
+    assert len(posterior.removals) == 20
+    np.testing.assert_array_equal(posterior.removals[-1]["layers/0/kernel"][:, 0], [False, True, True])
+    assert not posterior.removals[0]["layers/0/kernel"].any()
     late = po.fit(model, (x, y), po.SparseVariationalDropout(num_epochs=1000), progress=False, max_seconds=1e-6)
-    assert len(late.history) < 20  # moments that it did not get to are not shown
+    assert len(late.removals) < 20  # moments that it did not get to are not shown
     posterior.save(tmp_path / "sparse")
     loaded = po.load(tmp_path / "sparse")
-    np.testing.assert_array_equal(loaded.history[10]["layers/0/kernel"], posterior.history[10]["layers/0/kernel"])
+    np.testing.assert_array_equal(loaded.removals[10]["layers/0/kernel"], posterior.removals[10]["layers/0/kernel"])
     np.testing.assert_array_equal(loaded.prune(by="log_alpha", threshold=3.0).kept, pruned.kept)

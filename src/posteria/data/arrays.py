@@ -80,11 +80,13 @@ def weighted(terms: jax.Array, batch: Data) -> jax.Array:
 
 def num_rows(x: Data) -> int:
     """Size of the leading axis."""
-    return len(x) if is_frame(x) else len(jax.tree.leaves(x)[0])
+    return len(x) if is_frame(x) or hasattr(x, "read_rows") else len(jax.tree.leaves(x)[0])
 
 
 def rows(x: Data, indices: Rows) -> Data:
     """Rows of every leaf, on the host: NumPy leaves stay NumPy, and an index out of range is an error there."""
+    if hasattr(x, "read_rows"):  # a source
+        return x.read_rows(indices)
     if isinstance(indices, jax.core.Tracer):
         return jax.tree.map(lambda leaf: leaf[indices], x)
     return jax.tree.map(lambda leaf: _on_host(leaf)[indices], x)

@@ -6,17 +6,33 @@ than the data, walked until it lands inside (Black and Rogaway 2002, "Ciphers wi
 """
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from posteria.data.arrays import Data
+from posteria.data.arrays import Data, rows
 from posteria.errors import SettingError
 from posteria.random import hash_bits
 
 NUM_ROUNDS = 20  # with 16 or fewer, the 7! orders of seven rows are measurably not equally likely
 MAX_DATA = 2**31 - 1  # positions are int32
+AUGMENT_STREAM = 2**31 - 7  # folded into a chain's key: no epoch has this number
+
+RowsAhead = Callable[[Any, jax.Array], jax.Array]  # (a kernel's state, steps from now) -> numbers of that step's rows
+Augment = Callable[[jax.Array, Data], Data]  # (key, batch) -> a batch of the same shapes
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Batch:
+    """Rows of a source that were chosen for a step and read: they stand where the data stand."""
+
+    rows: Data
 
 
 def batch_indices(key: jax.Array, step: int | jax.Array, num_data: int, batch_size: int) -> jax.Array:
@@ -45,11 +61,44 @@ def drawn_indices(key_data: jax.Array, step: jax.Array, num_data: int, batch_siz
     return (bits % jnp.uint32(num_data)).astype(jnp.int32)
 
 
-def batch_of(data: Data | None, key_data: jax.Array, step: jax.Array, num_data: int, batch_size: int) -> Data | None:
-    """The rows of a step: all of them where a batch holds all, None where there are no data."""
-    if data is None or batch_size >= num_data:
-        return data
-    return take(data, batch_indices(jax.random.wrap_key_data(key_data), step, num_data, batch_size))
+def batch_of(
+    data: Data | None,
+    key_data: jax.Array,
+    step: jax.Array,
+    num_data: int,
+    batch_size: int,
+    augment: Augment | None = None,
+) -> Data | None:
+    """The rows of a step: all of them where a batch holds all, None where there are no data; as `augment` changes
+    them, by a key of the step's own."""
+    if data is None:
+        return None
+    key = jax.random.wrap_key_data(key_data)
+    batch = data.rows if isinstance(data, Batch) else data
+    if batch_size < num_data and not isinstance(data, Batch):
+        batch = take(data, batch_indices(key, step, num_data, batch_size))
+    if augment is None:
+        return batch
+    return augment(jax.random.fold_in(jax.random.fold_in(key, AUGMENT_STREAM), step), batch)
+
+
+def rows_ahead(num_data: int, batch_size: int) -> RowsAhead | None:
+    """For kernels whose state has `batch_key` and `step_number`, by which `batch_of` chooses; None: all rows."""
+    if not 0 < batch_size < num_data:
+        return None
+    return lambda state, ahead: batch_indices(
+        jax.random.wrap_key_data(state.batch_key), state.step_number + ahead, num_data, batch_size
+    )
+
+
+def sampled(data: Data, key: jax.Array, num_data: int, count: int) -> Data:
+    """`count` different rows, or all where there are no more; of a source they are read, outside compiled code."""
+    if isinstance(data, Batch):
+        return data.rows
+    if num_data <= count:
+        return rows(data, slice(None)) if hasattr(data, "read_rows") else data
+    chosen = batch_indices(key, 0, num_data, count)
+    return rows(data, np.asarray(chosen)) if hasattr(data, "read_rows") else take(data, chosen)
 
 
 def there_and_back(step: jax.Array, num_batches: int) -> jax.Array:

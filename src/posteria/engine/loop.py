@@ -15,19 +15,21 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
 
 from posteria import tree
 from posteria.compiled import kept
 from posteria.data.arrays import Data
+from posteria.data.batches import RowsAhead
 from posteria.engine import layout as layouts
 from posteria.engine.checkpoint import Checkpoint, Rows
+from posteria.engine.curves import Curve, OnLog, joined_tables
 from posteria.engine.progress import Progress
+from posteria.engine.streaming import Carried, Stream, is_float, source_in, typed
 from posteria.errors import DensityError, SettingError
 from posteria.machine import check_room
 from posteria.settings import LARGEST_INT
 from posteria.trace import linear
-from posteria.tree import Tree
+from posteria.tree import Arrays, Tree
 
 CHUNK_SECONDS = 0.5  # aimed at; progress is shown as often
 CHUNK_BYTES = 64 * 2**20  # of rows that a chain may hold on the device before they are fetched
@@ -42,11 +44,14 @@ class Kernel(NamedTuple):
     """What an iterative method hands to the loop.
 
     A step leaves the types of the state as they are; Python's numbers in it get JAX's default types. Between kept
-    rows, info's floats are averaged and its counts summed.
+    rows, info's floats are averaged and its counts summed. Where data come from a source, `init` and `step` are handed
+    a `Batch` in its place, which `batch_of` knows.
     """
 
     init: Callable[[jax.Array, Tree, Data], Tree]  # (key, start, data) -> state
     step: Callable[[jax.Array, Tree, Data], tuple[Tree, Tree]]  # (key, state, data) -> (state, info)
+    rows: RowsAhead | None = None  # the rows that a step to come will see, so that a source can be read; None: all
+    first_rows: Callable[[jax.Array], jax.Array] | None = None  # (key) -> rows that `init` wants to see of a source
 
 
 class Trace(NamedTuple):
@@ -69,6 +74,7 @@ class Run:
         identity: str | None = None,
         recorded_layout: str | None = None,
         on_layout: Callable[[str], None] = lambda layout: None,
+        on_log: OnLog | None = None,
     ) -> None:
         self.progress = Progress(progress)
         self.notes: list[str] = []
@@ -84,6 +90,9 @@ class Run:
         self._finished: dict[str, str] = {}  # sums of the stages that ended, by name
         self._recorded_layout = recorded_layout
         self._on_layout = on_layout
+        self._on_log = on_log
+        self._began = time.monotonic()
+        self._curves: list[Curve] = []
 
     def stage(self, name: str, share: float = 1.0) -> "Run":
         """A named part of this run, which may use `share` of the time that is left."""
@@ -103,6 +112,11 @@ class Run:
     def spent(self) -> int:
         """Gradients so far, of the whole run."""
         return self._root.num_gradients
+
+    @property
+    def history(self) -> Arrays:
+        """What was measured each epoch, as columns: `posterior.history`."""
+        return joined_tables([curve.table() for curve in self._curves])
 
     def skips(self) -> bool:
         """Whether time is over, so that a part that can be left out is; a resumed run makes up for it."""
@@ -127,12 +141,14 @@ class Run:
         keep: Keep = lambda state: None,
         is_over: Callable[[Tree], bool] = lambda last_info: False,
         final_when_late: bool = False,
+        epoch: int | None = None,
     ) -> Trace:
         """Run `num_steps` of `kernel` in every chain, keeping `keep(state)` after each `thinning` steps.
 
         `starts` has a leading chain axis. `is_over` may end the loop early: once true of a row of info it must stay
         true. `final_when_late`: what follows builds on this stage, so that a resumed run must not carry it on once
-        time cut it short.
+        time cut it short. `epoch`: steps of one, where there are such; what info tells is then kept by epoch, as
+        `posterior.history` (a multiple of `thinning`).
         """
         if num_steps > LARGEST_INT:
             raise SettingError(f"{num_steps:,} steps of {self._name()}", "fewer than 2^31", "draw less, or thin less")
@@ -141,58 +157,76 @@ class Run:
         layout: Any = layouts.choose(num_chains, self._root._recorded_layout)
         self._record(layout.name, num_chains)
         keys = jax.random.key_data(jax.random.split(key, num_chains))
-        data = layout.share(data)
-        chains = layout.apply(_initialiser(kernel), layout.split((keys, starts)), data)
+        stream = None
+        if source_in(data) is not None:
+            stream = Stream(kernel, keep, thinning, layout, data, self._name())
+            chains = stream.start(keys, starts)
+        else:
+            data = layout.share(data)
+            chains = layout.apply(_initialiser(kernel), layout.split((keys, starts)), data)
         one_chain = tree.index(layout.join(chains), 0)
-        kept_like, info_like = _row_shapes(kernel, keep, one_chain, data)
+        kept_like, info_like = stream.shapes(one_chain) if stream else _row_shapes(kernel, keep, one_chain, data)
         if self._deadline is None:  # else it ends before
             row_bytes = num_chains * tree.num_bytes((kept_like, info_like))
             check_room(num_rows * row_bytes, f"{num_rows:,} rows of {self._name()}")
 
         kept, infos, is_finished = Rows(), Rows(), num_rows == 0
+        curve = Curve(self._name(), None if epoch is None else epoch // thinning, self._on_log, self._began)
+        self._curves.append(curve)
         checkpoint = Checkpoint(self._folder, self._path, self._identity, self._finished)
         if checkpoint.exists():
             state, kept, infos, is_finished = checkpoint.read(one_chain[1], kept_like, info_like)
             chains = layout.split((keys, state))
             self._count_gradients(infos.joined())
+            curve.add(infos.joined(), is_new=False)
             self._root.seconds_before += checkpoint.seconds_before
         if is_finished:
             self._finished["/".join(self._path)] = checkpoint.sum
             self._note_if_cut(final_when_late, infos, num_rows, is_over)
-            return Trace(_state(layout, chains), kept.joined(), infos.joined(), infos.count)
+            return Trace(_own_state(layout, chains), kept.joined(), infos.joined(), infos.count)
 
         capacity = _capacity(kept_like, num_rows)
-        if layout.name == layouts.Threads.name and _holds_convolution(kernel, tree.signature((one_chain, data))):
+        if stream is not None:
+            pass
+        elif layout.name == layouts.Threads.name and _holds_convolution(kernel, tree.signature((one_chain, data))):
             chunk = _chunk_of_calls(kernel, keep, thinning)
         else:
             chunk = _chunk(kernel, keep, thinning, capacity)
         self.progress.update(self._name(), infos.count, num_rows, "compiling")
-        layout.compile(chunk, chains, data, 0, 0)
+        if stream is None:
+            layout.compile(chunk, chains, data, 0, 0)
         pace, began, count_before = 1, time.monotonic(), infos.count
         is_done = is_late = False
         here = chains, infos.count  # replaced as one: an interrupt never sees a state without its rows
         try:
             while not (is_done or is_late):
                 chains, first = here
-                count = min(pace, capacity, num_rows - first)
-                chunk_began = time.monotonic()
-                chains, rows, info = layout.unzip(layout.apply(chunk, chains, data, first, count))
-                pace = max(1, int(count * min(8.0, CHUNK_SECONDS / (time.monotonic() - chunk_began))))
-
-                rows, info = _first_rows((layout.join(rows), layout.join(info)), count)
-                self._check_finite(info, rows, first, thinning)
-                kept.append(rows, count)
-                infos.append(info, count)
+                if stream is not None:
+                    chains, rows, info, count = stream.advance(chains, num_rows)
+                else:
+                    count = min(pace, capacity, num_rows - first)
+                    chunk_began = time.monotonic()
+                    chains, rows, info = layout.unzip(layout.apply(chunk, chains, data, first, count))
+                    pace = max(1, int(count * min(8.0, CHUNK_SECONDS / (time.monotonic() - chunk_began))))
+                    rows, info = _first_rows((layout.join(rows), layout.join(info)), count)
+                if count:  # of a source, a row may be longer than a block
+                    self._check_finite(info, rows, first, thinning)
+                    kept.append(rows, count)
+                    infos.append(info, count)
+                    self._count_gradients(info)
+                    curve.add(info)
+                    self._show(info, infos.count, num_rows, (infos.count - count_before) / (time.monotonic() - began))
+                    is_done = infos.count == num_rows or is_over(_last_row(info))
                 here = chains, infos.count
-                self._count_gradients(info)
-                self._show(info, infos.count, num_rows, (infos.count - count_before) / (time.monotonic() - began))
-                is_done = infos.count == num_rows or is_over(_last_row(info))
                 is_late = self._deadline is not None and time.monotonic() > self._deadline
                 if checkpoint.is_due() and not is_done:
                     checkpoint.write(_state(layout, here[0]), here[1], kept, infos, num_rows, is_finished=False)
         except KeyboardInterrupt:
             checkpoint.write(_state(layout, here[0]), here[1], kept, infos, num_rows, is_finished=False)
             raise
+        finally:
+            if stream is not None:
+                stream.close()
         state = _state(layout, chains)
         is_finished = is_done or final_when_late
         checkpoint.write(state, infos.count, kept, infos, num_rows, is_finished)
@@ -200,7 +234,7 @@ class Run:
             self._finished["/".join(self._path)] = checkpoint.sum
         self._root._is_whole &= is_done
         self._note_if_cut(final_when_late, infos, num_rows, is_over)
-        return Trace(state, kept.joined(), infos.joined(), infos.count)
+        return Trace(_own_state(layout, chains), kept.joined(), infos.joined(), infos.count)
 
     def _record(self, layout: str, num_chains: int) -> None:
         if num_chains == 1 or layout == self._root._recorded_layout:
@@ -227,7 +261,7 @@ class Run:
             row, chain = np.argwhere(~np.isfinite(log_density.T))[0]  # the earliest
             where = f"in {self._name()}, chain {chain}, about step {(first + row) * thinning}"
             raise DensityError(f"the log density became {log_density[chain, row]} {where}", wanted, fix)
-        if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(rows) if _is_float(leaf)):
+        if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(rows) if is_float(leaf)):
             # the density was still finite where the last step began
             raise DensityError(f"weights became infinite in {self._name()}, after step {first * thinning}", wanted, fix)
 
@@ -257,20 +291,21 @@ def _state(layout: Any, chains: Tree) -> Tree:
     return layout.join(chains)[1]
 
 
+def _own_state(layout: Any, chains: Tree) -> Tree:
+    """The kernel's, without what a stream carries beside it."""
+    state = _state(layout, chains)
+    return state.state if isinstance(state, Carried) else state
+
+
 @kept
 def _initialiser(kernel: Kernel) -> Callable[[Chain, Data], Chain]:
     """(key data, start) -> (key data, state), for one chain."""
 
     def initialise(chain: Chain, data: Data) -> Chain:
         key_data, start = chain
-        return key_data, _typed(kernel.init(jax.random.wrap_key_data(key_data), start, data))
+        return key_data, typed(kernel.init(jax.random.wrap_key_data(key_data), start, data))
 
     return initialise
-
-
-def _typed(state: Tree) -> Tree:
-    """With weak types, as Python's numbers have, made strong: a state that changed there would be compiled again."""
-    return jax.tree.map(lambda leaf: jax.lax.convert_element_type(leaf, jnp.result_type(leaf)), state)
 
 
 @kept
@@ -294,7 +329,7 @@ def _chunk(kernel: Kernel, keep: Keep, thinning: int, capacity: int) -> Callable
                 state, info = jax.lax.fori_loop(
                     0, thinning, lambda j, carry: _add_step(step, carry, number + j), (state, no_info)
                 )
-            info = jax.tree.map(lambda total: total / thinning if _is_float(total) else total, info)
+            info = jax.tree.map(lambda total: total / thinning if is_float(total) else total, info)
             rows, infos = jax.tree.map(
                 lambda buffer, value: buffer.at[i].set(value), (rows, infos), (keep(state), info)
             )
@@ -303,7 +338,7 @@ def _chunk(kernel: Kernel, keep: Keep, thinning: int, capacity: int) -> Callable
         kept_like, info_like = _row_shapes(kernel, keep, chain, data)
         rows, infos = jax.tree.map(lambda s: jnp.zeros((capacity, *s.shape), s.dtype), (kept_like, info_like))
         state, rows, infos = jax.lax.fori_loop(0, count, row, (state, rows, infos))
-        return (key_data, _typed(state)), rows, infos
+        return (key_data, typed(state)), rows, infos
 
     return run_chunk
 
@@ -330,7 +365,7 @@ def _chunk_of_calls(kernel: Kernel, keep: Keep, thinning: int) -> Callable[..., 
                 steps.append(info)
             rows.append(kept(chain))
             total = jax.tree.map(lambda *values: sum(values), *steps)
-            infos.append(jax.tree.map(lambda value: value / thinning if _is_float(value) else value, total))
+            infos.append(jax.tree.map(lambda value: value / thinning if is_float(value) else value, total))
         return chain, tree.stack(rows) if rows else None, tree.stack(infos) if infos else None
 
     return run_calls
@@ -349,10 +384,6 @@ def _add_step(
     state, total = carry
     state, info = step(state, number)
     return state, jax.tree.map(jnp.add, total, info)
-
-
-def _is_float(value: ArrayLike) -> bool:
-    return jnp.issubdtype(jnp.result_type(value), jnp.floating)
 
 
 def _row_shapes(kernel: Kernel, keep: Keep, chain: Chain, data: Data) -> tuple[Tree, Tree]:

@@ -15,7 +15,8 @@ from posteria import tree
 from posteria.compiled import kept
 from posteria.curvature.stiffness import UNITS_ITERATIONS, leading_direction
 from posteria.data.arrays import Data
-from posteria.data.batches import batch_indices, take
+from posteria.data.batches import Batch, sampled
+from posteria.data.sources import is_source
 from posteria.models.coordinates import coordinates
 from posteria.models.target import Density, Target
 
@@ -38,13 +39,21 @@ def virials(key: jax.Array, target: Target | Density, draws: np.ndarray, batch_s
         halves = np.split(draws[chain], [length // 2])
         centres = [half.mean(0, dtype=np.float64).astype(draws.dtype) for half in reversed(halves)]
         key_direction, key_draws = jax.random.split(key_chain)
-        direction = stiffest(key_direction, draws[chain].mean(0, dtype=np.float64).astype(draws.dtype), target.data)
+        centre = draws[chain].mean(0, dtype=np.float64).astype(draws.dtype)
+        direction = stiffest(key_direction, centre, _part(target, key_direction, CURVATURE_ROWS))
         for i in range(length):
             centre = centres[0 if i < length // 2 else 1]
-            found[:, chain, i] = of_draw(
-                jax.random.fold_in(key_draws, i), draws[chain, i], centre, direction, target.data
-            )
+            key_draw = jax.random.fold_in(key_draws, i)
+            data = _part(target, key_draw, batch_size)
+            found[:, chain, i] = of_draw(key_draw, draws[chain, i], centre, direction, data)
     return {"virial": found[0], "stiff_virial": found[1]}
+
+
+def _part(target: Target | Density, key: jax.Array, count: int) -> Data:
+    """Of a source, the rows that this key chooses."""
+    if not is_source(target.data):
+        return target.data
+    return Batch(sampled(target.data, key, target.num_data, count))
 
 
 @kept
@@ -52,9 +61,7 @@ def _compiled(target: Target | Density, batch_size: int) -> tuple[Callable[..., 
     flat, unravel = coordinates(target), tree.unraveller(target.structs)
 
     def some_rows(key: jax.Array, data: Data | None, count: int) -> Data | None:
-        if data is None or count >= target.num_data:
-            return data
-        return take(data, batch_indices(key, 0, target.num_data, count))
+        return None if data is None else sampled(data, key, target.num_data, count)
 
     def of_draw(key: jax.Array, weights: jax.Array, centre: jax.Array, direction: jax.Array, data: Any) -> Any:
         z, c = (flat.to_units(unravel(each)) for each in (weights, centre))

@@ -49,6 +49,7 @@ class Density:
     temperature = 1.0
     caveat = ""
     scales = None
+    augment = None
 
     def __init__(self, log_density: Callable[[Params], jax.Array], start: Params) -> None:
         self._log_density = log_density

@@ -11,6 +11,7 @@ from posteria import compiled_files, tree
 from posteria.compiled import kept
 from posteria.data.arrays import (
     Data,
+    Rows,
     check_same_length,
     check_weight,
     check_x,
@@ -20,6 +21,8 @@ from posteria.data.arrays import (
     rows,
     weighted,
 )
+from posteria.data.batches import Augment
+from posteria.data.sources import Source, as_source, is_source
 from posteria.errors import DataError, DensityError, NetworkError, SettingError
 from posteria.machine import check_room
 from posteria.models import sums
@@ -31,6 +34,11 @@ from posteria.models.scales import Scales
 from posteria.networks import Network, check_is_function_of_one_datum, check_outputs
 
 FEWEST_A_ROW, MOST_A_ROW = 0.1, 10.0  # weight on average, beyond which the user is told what it means
+AUGMENTED = (
+    "batches were augmented: the likelihood is of changed rows, as if each had been seen once, and the spread of the "
+    "posterior is not that of the rows that were given"
+)
+ROWS_OF_A_SOURCE = 2048  # by which starts are judged
 Params = tree.Params  # {"network": ..., "likelihood": ...}, and "prior" where it has scales to infer
 
 
@@ -54,7 +62,8 @@ class Target:
         self._spec: InputSpec | None = None
         self.num_outputs: int | None = None
         self.columns: list[str] | None = None  # of a frame
-        x, y, weight = _parts(data)
+        source = as_source(data)
+        x, y, weight = _parts(data if source is None else source.first)
         if x is not None:
             self.columns = list(x.columns) if is_frame(x) else None
             x = check_x(x)
@@ -70,17 +79,75 @@ class Target:
         self.num_data = 0 if y is None else num_rows(x)
         self.data = None if y is None else tree.on_device((x, y) if weight is None else (x, y, weight))
         self.total_weight = self.num_data if y is None or weight is None else float(np.sum(weight, dtype=np.float64))
+        if source is not None:
+            self.num_data = self.total_weight = len(source)
+            self.data = source.checked(self._checked)
         self._leaves = model.leaves(x)
         if hasattr(model.prior, "check"):
             model.prior.check(self._leaves)
         self.scales = Scales(model.prior, self._leaves)
         self.held: tuple[str, ...] = ()  # parts of the parameters that no gradient moves
+        self.augment: Augment | None = None  # of batches, in methods that take such
 
     def without_data(self) -> "Target":
         """The same density for use inside compiled functions, which hand it their batch; safe to keep in a cache."""
         bare = object.__new__(Target)
         bare.__dict__.update(self.__dict__, data=None)
         return bare
+
+    def of_rows(self, chosen: Rows) -> "Target":
+        """The same model with some of the rows."""
+        part = object.__new__(Target)
+        is_streamed = is_source(self.data)
+        data = (
+            self._source.subset(np.arange(self.num_data)[chosen])
+            if is_streamed
+            else tree.on_device(rows(self.data, chosen))
+        )
+        weight = None if is_streamed else parts(data)[2]
+        count = num_rows(data)
+        total = count if weight is None else float(np.sum(weight, dtype=np.float64))
+        part.__dict__.update(self.__dict__, data=data, num_data=count, total_weight=total)
+        return part
+
+    def in_memory(self, why: str) -> "Target":
+        """With all rows of a source read; refused where they do not fit."""
+        held = object.__new__(Target)
+        held.__dict__.update(self.__dict__, data=tree.on_device(self._source.in_memory(why)))
+        return held
+
+    @property
+    def _source(self) -> Source:
+        source: Source = self.data  # type: ignore[assignment]
+        return source
+
+    def _checked(self, batch: Data) -> Data:
+        """Rows of a source as all rows are held to."""
+        x, y = batch
+        x, y = check_x(x), self.model.likelihood.check(y, self.num_outputs or 1)
+        check_same_length(x, y)
+        return x, y
+
+    def augmented(self, augment: Augment) -> "Target":
+        """The same, whose batches are changed at random; refused where they would not be batches any more."""
+        batch = rows(self.data, slice(2))
+        try:
+            changed = jax.eval_shape(augment, jax.random.key(0), batch)
+        except Exception as error:
+            raise DataError(
+                f"augment, called with a key and a batch, raised {type(error).__name__}: {error}",
+                "a function of a key and a batch (x, y) that JAX can trace",
+                "see po.fit",
+            ) from error
+        if tree.signature(changed) != tree.signature(batch):
+            raise DataError(
+                f"augment returns {tree.structs(changed)}",
+                f"a batch of the same shapes and dtypes, {tree.structs(batch)}",
+                "return (x, y) as they came, with other values",
+            )
+        part = object.__new__(Target)
+        part.__dict__.update(self.__dict__, augment=augment)
+        return part
 
     def holding(self, *parts: str) -> "Target":
         """The same density, in which no gradient moves "prior" or "likelihood": what is inferred beside the weights.
@@ -103,7 +170,7 @@ class Target:
         return self.model.compiled_for
 
     def _identity(self) -> tuple[object, ...]:
-        return self.model, self.num_data, self._spec, tree.signature(self._network_structs), self.held
+        return self.model, self.num_data, self._spec, tree.signature(self._network_structs), self.held, self.augment
 
     @property
     def temperature(self) -> float:
@@ -117,16 +184,22 @@ class Target:
     @property
     def caveat(self) -> str:
         """What the user should know of this target; empty where there is nothing."""
-        words = [self.model.network.note]
+        said = [self._caveat_of_weights(), self._caveat_of_fan_in(), self.model.network.note]
+        if self.augment is not None:
+            said.append(AUGMENTED)
+        return "; ".join(text for text in said if text)
+
+    def _caveat_of_weights(self) -> str:
         if not FEWEST_A_ROW < self.total_weight / max(1, self.num_data) < MOST_A_ROW and self.num_data:
-            words.append(
-                f"the weights of {self.num_data} rows add up to {self.total_weight:.3g}: as many rows they count as"
-            )
+            return f"the weights of {self.num_data} rows add up to {self.total_weight:.3g}: as many rows they count as"
+        return ""
+
+    def _caveat_of_fan_in(self) -> str:
         if self._spec is None and any(leaf.fan_in for leaf in self._leaves):
-            words.append(
+            return (
                 "no x was given, so fan-in was read off the kernels' shapes as (..., in, out); (x, None) would tell it"
             )
-        return "; ".join(filter(None, words))
+        return ""
 
     # ---- the density
 
@@ -289,6 +362,8 @@ def check_starts(target: Target | Density, starts: Params, num_rows: int | None 
 
 def log_densities(target: Target | Density, starts: Params, num_rows: int | None = None) -> np.ndarray:
     """At each of several parameters (leading axis), by the first rows of the data or by all: (start,)."""
+    if num_rows is None and is_source(target.data):
+        num_rows = ROWS_OF_A_SOURCE
     batch = target.data if num_rows is None or target.data is None else rows(target.data, slice(num_rows))
     return np.asarray(_log_densities(target.without_data())(starts, batch))
 

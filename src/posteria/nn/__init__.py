@@ -100,6 +100,9 @@ MODULES = {  # imported when a network is first used: `import posteria` must not
 
 def build(spec: Json) -> Network:
     """The network that a `spec` describes."""
+    if "compute_dtype" in spec:
+        rest = {name: value for name, value in spec.items() if name != "compute_dtype"}
+        return as_network(build(rest), compute_dtype=spec["compute_dtype"])
     name, settings = spec.get("name"), spec.get("settings", {})
     if name == "torch":
         return from_graph(spec["graph"])

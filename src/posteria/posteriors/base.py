@@ -9,12 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from posteria import tree
-from posteria.data import arrays
+from posteria.data import arrays, sources
 from posteria.data.arrays import Data
 from posteria.errors import DataError, SettingError
 from posteria.models.model import Model
 from posteria.models.target import Target
-from posteria.networks import as_batch_of_one
 from posteria.posteriors.predictive import Predictive, half_widths_of
 from posteria.posteriors.scale_summary import in_words
 from posteria.posteriors.verbs import verb
@@ -45,6 +44,8 @@ class Posterior(ABC):
         self.target = target.without_data()
         self.facts = facts or {}  # method, settings, seconds, gradients, notes: what `fit` recorded
         self.attached: Json = {}  # JSON of the user's that travels with it: how a table was prepared
+        # what was measured each epoch, as columns "stage", "chain", "epoch" and numbers; empty where there were none
+        self.history: Arrays = {}
 
     @property
     def model(self) -> Model:
@@ -78,7 +79,7 @@ class Posterior(ABC):
         x = self.check_x(x)
         num_draws = self.num_draws if num_draws is None else check_num_draws(num_draws)
         key = as_key(PREDICT_KEY)
-        num_outputs = self.target.num_outputs or self.draws(key, as_batch_of_one(x), 1)[0].shape[-1]
+        num_outputs = self.target.num_outputs or self.draws(key, arrays.rows(x, slice(1)), 1)[0].shape[-1]
         return Predictive(self.model.likelihood, lambda x: self.draws(key, x, num_draws), x, num_draws, num_outputs)
 
     def save(self, path: str | Path, if_exists: str = "error") -> None:
@@ -118,10 +119,11 @@ class Posterior(ABC):
             if missing := [name for name in self.target.columns if name not in x.columns]:
                 raise DataError(f"x lacks the columns {missing}", "the features of the fit", "add them")
             x = x[self.target.columns]  # by name, in the order of the fit
-        x = arrays.check_x(x)
+        x = sources.checked_inputs(x)
+        shown = x.first if sources.is_source(x) else x
         got, wanted = (
             jax.tree.map(lambda leaf: np.shape(leaf)[1:], rows)
-            for rows in (x, x if self.target.num_outputs is None else self.target.blank_input)
+            for rows in (shown, shown if self.target.num_outputs is None else self.target.blank_input)
         )
         if got != wanted:
             raise DataError(

@@ -16,6 +16,7 @@ from jax.scipy.special import logsumexp, ndtri, xlogy
 from posteria import tree
 from posteria.compiled import Part, give_back, kept
 from posteria.data.arrays import Data, num_rows, rows
+from posteria.data.sources import as_array
 from posteria.errors import CapabilityError, DataError, SettingError
 from posteria.models.likelihoods import Likelihood
 from posteria.random import as_key
@@ -200,7 +201,7 @@ class Predictive:
         return int(np.clip(BLOCK_ELEMENTS // (num_held * self._num_outputs), 1, MAX_BLOCK))
 
     def check_y(self, y: npt.ArrayLike) -> np.ndarray:
-        checked: np.ndarray = self._likelihood.check(y, self._num_outputs)
+        checked: np.ndarray = self._likelihood.check(as_array(y), self._num_outputs)
         if len(checked) != num_rows(self._x):
             raise DataError(
                 f"y has {len(checked)} rows, x has {num_rows(self._x)}", "the same number", "pass the y of this x"

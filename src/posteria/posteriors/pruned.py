@@ -33,12 +33,12 @@ class SparsePosterior(GaussianPosterior):
 
     kind = "sparse gaussian"
 
-    def __init__(self, target: Target, mean: ArrayLike, spread: Any, facts: Json | None = None, *, history: Any):
+    def __init__(self, target: Target, mean: ArrayLike, spread: Any, facts: Json | None = None, *, removals: Any):
         super().__init__(target, mean, spread, facts)
-        self._bits = np.asarray(history)  # (moment, byte)
+        self._bits = np.asarray(removals)  # (moment, byte)
 
     @property
-    def history(self) -> list[Arrays]:
+    def removals(self) -> list[Arrays]:
         """At each moment, for each leaf that carries noise, which weights could be removed."""
         std = np.sqrt(np.asarray(self.spread.variances))
         parts = {path: slice_ for path, slice_ in slices_of(self.target).items() if std[slice_].any()}
@@ -59,7 +59,7 @@ class SparsePosterior(GaussianPosterior):
 
     @classmethod
     def from_state(cls, target: Target, settings: Json, arrays: Arrays, facts: Json) -> "SparsePosterior":
-        return cls(target, arrays["mean"], Diagonal(arrays["spread.std"]), facts, history=arrays["history"])
+        return cls(target, arrays["mean"], Diagonal(arrays["spread.std"]), facts, removals=arrays["history"])
 
 
 class PrunedPosterior(Pruned):

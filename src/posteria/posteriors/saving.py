@@ -18,7 +18,7 @@ from posteria.models.likelihoods import Likelihood
 from posteria.models.model import Model
 from posteria.models.priors import Prior
 from posteria.models.target import Target
-from posteria.posteriors import store
+from posteria.posteriors import history, store
 from posteria.posteriors.base import Posterior
 from posteria.tree import Arrays, Json
 
@@ -78,16 +78,20 @@ def unpack(
     """The posterior that `pack` described; pass again what could not be written down."""
     target = Target(*model_from_json(packed["model"], network, likelihood, prior))
     target.columns = packed["model"].get("columns")
-    content = packed["posterior"]
-    posterior = restore(target, content["kind"], content["settings"], packed["arrays"], content["facts"])
+    content, arrays = packed["posterior"], dict(packed["arrays"])
+    measured = history.from_json(content.get("history", {}), arrays)
+    posterior = restore(target, content["kind"], content["settings"], arrays, content["facts"])
+    posterior.history = measured
     posterior.attached = packed.get("attached", {})
     return posterior
 
 
 def _content(posterior: Posterior) -> tuple[Json, Arrays]:
     own_settings, arrays = posterior.state()
+    measured, columns = history.to_json(posterior.history)
+    arrays = arrays | columns
     content = {"kind": posterior.kind, "settings": own_settings, "arrays": list(arrays), "facts": posterior.facts}
-    return content, arrays
+    return content | ({"history": measured} if measured else {}), arrays
 
 
 def load(

@@ -17,9 +17,10 @@ from posteria.data.arrays import Data, parts, weighted
 from posteria.engine.loop import Run
 from posteria.methods.costs import HALVES, EpochCosts
 from posteria.methods.dropout.noisy_ascent import Objective, Schedule, ascend
+from posteria.methods.watch import HOLD_OUT_STREAM, Draw, hold_out, random_draw
 from posteria.models.target import Target, check_starts
 from posteria.posteriors.masks import MaskPosterior, selected_units
-from posteria.settings import Count, Optimizer, Positive, ProperShare, Text, check_settings, refuse_idle
+from posteria.settings import Count, Optimizer, Positive, ProperShare, Share, Text, check_settings, refuse_idle
 from posteria.trace import dropout
 
 
@@ -29,7 +30,8 @@ class MCDropout(EpochCosts):
 
     Each input of a layer is dropped with probability `rate`. `where` are globs of the leaves that carry noise
     ("layers/1/*,layers/2/*"; None: every weight of a layer). Spreads follow from `rate`, not from the data: compare it
-    with a reference before trusting them. Tuning tries `rate`.
+    with a reference before trusting them. `validation` and `patience` as in MAP.
+    Tuning tries `rate`.
     """
 
     rate: ProperShare = 0.1
@@ -38,6 +40,8 @@ class MCDropout(EpochCosts):
     batch_size: Count | None = None
     learning_rate: Positive = 0.01
     optimizer: Optimizer | None = None
+    validation: Share = 0.0
+    patience: Count = 50
 
     fidelity: ClassVar[str] = "procedure"
     paper: ClassVar[str] = "Gal & Ghahramani 2016"
@@ -48,7 +52,7 @@ class MCDropout(EpochCosts):
         refuse_idle(self, self.optimizer is not None, "learning_rate", "the optimizer")
 
     def fit(self, key: jax.Array, target: Target, start: tree.Params, run: Run) -> MaskPosterior:
-        return _fit(key, target, start, run, "bernoulli", self.rate, self.where, Schedule.of(self))
+        return _fit(key, target, start, run, "bernoulli", self.rate, self.where, Schedule.of(self), self.validation)
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,8 @@ class GaussianDropout(EpochCosts):
     """Dropout with smooth noise: each input of a layer is multiplied by Normal(1, alpha), in prediction too.
 
     alpha = rate / (1 - rate) has the variance of dropout. `where` are globs of the leaves that carry noise (None: every
-    weight of a layer). Tuning tries `alpha`.
+    weight of a layer). `validation` and `patience` as in MAP.
+    Tuning tries `alpha`.
     """
 
     alpha: Positive = 0.1
@@ -65,6 +70,8 @@ class GaussianDropout(EpochCosts):
     batch_size: Count | None = None
     learning_rate: Positive = 0.01
     optimizer: Optimizer | None = None
+    validation: Share = 0.0
+    patience: Count = 50
 
     fidelity: ClassVar[str] = "procedure"
     paper: ClassVar[str] = "Wang & Manning 2013"
@@ -75,7 +82,7 @@ class GaussianDropout(EpochCosts):
         refuse_idle(self, self.optimizer is not None, "learning_rate", "the optimizer")
 
     def fit(self, key: jax.Array, target: Target, start: tree.Params, run: Run) -> MaskPosterior:
-        return _fit(key, target, start, run, "gaussian", self.alpha, self.where, Schedule.of(self))
+        return _fit(key, target, start, run, "gaussian", self.alpha, self.where, Schedule.of(self), self.validation)
 
 
 def _fit(
@@ -87,14 +94,17 @@ def _fit(
     strength: float,
     where: str | None,
     schedule: Schedule,
+    validation: float,
 ) -> MaskPosterior:
     target.check_proper()
+    target, held = hold_out(jax.random.fold_in(key, HOLD_OUT_STREAM), target, validation)
     selected, note = selected_units(target, where)
     run.note(note)
     key_start, key_ascent = jax.random.split(key)
     params = first_params(key_start, target, start, schedule.batch_size)
     objective = _expected_log_density(target.without_data(), noise, strength, where)
-    params = ascend(run, key_ascent, target, params, objective, schedule).params
+    draw = _drawn(target.without_data(), noise, strength, where)
+    params = ascend(run, key_ascent, target, params, objective, schedule, held, draw).params
     return MaskPosterior(target, tree.ravel(params), noise, {path: jnp.asarray(strength) for path in selected})
 
 
@@ -115,6 +125,26 @@ def _expected_log_density(target: Target, noise: str, strength: float, where: st
         return noisy_log_density(target, noise, key, params, batch, selected, strengths)
 
     return objective
+
+
+@kept
+def _drawn(target: Target, noise: str, strength: float, where: str | None) -> Draw:
+    selected, _ = selected_units(target, where)
+    strengths = {path: jnp.asarray(strength) for path in selected}
+    return random_draw(lambda key, params: masked(target, noise, key, params, selected, strengths))
+
+
+def masked(
+    target: Target,
+    noise: str,
+    key: jax.Array,
+    params: tree.Params,
+    selected: dropout.Selected,
+    strengths: dropout.Strengths,
+) -> tree.Params:
+    """Parameters under one mask for all data, as a prediction draws them."""
+    params = tree.cast_like(params, target.structs)
+    return params | {"network": dropout.noisy_weights(noise, key, params["network"], selected, strengths)}
 
 
 def noisy_log_density(

@@ -11,8 +11,10 @@ import numpy as np
 from posteria import tree
 from posteria.compiled import kept
 from posteria.data.arrays import Data
-from posteria.data.batches import batch_of, num_steps_per_epoch
+from posteria.data.batches import Augment, batch_of, num_steps_per_epoch, rows_ahead
 from posteria.engine.loop import Kernel, Run
+from posteria.methods.watch import Draw, HeldOut
+from posteria.methods.watch import loop as watch_loop
 from posteria.models.densities import widen
 from posteria.models.target import Target
 
@@ -31,11 +33,12 @@ class Schedule(NamedTuple):
     batch_size: int | None
     learning_rate: float
     optimizer: tree.Tree
+    patience: int
 
     @classmethod
     def of(cls, method: Any) -> "Schedule":
         """Those of a method."""
-        return cls(method.num_epochs, method.batch_size, method.learning_rate, method.optimizer)
+        return cls(method.num_epochs, method.batch_size, method.learning_rate, method.optimizer, method.patience)
 
 
 class Ascended(NamedTuple):
@@ -50,11 +53,14 @@ def ascend(
     start: tree.Params,
     objective: Objective,
     schedule: Schedule,
+    held: HeldOut | None,
+    draw: Draw,
     observe: Callable[[tree.Params], jax.Array] = lambda params: jnp.zeros(0),
 ) -> Ascended:
     """Climb from `start` by Adam with a cosine decay, or the given optimiser; `observe` is called 20 times on the way.
 
-    `objective` and `observe` must be the same objects for the same work: compiled code is kept by them.
+    `held` and `draw` are those of `watch.loop`. `objective`, `draw` and `observe` must be the same objects for the same
+    work: compiled code is kept by them.
     """
     batch_size = min(schedule.batch_size or target.num_data, target.num_data)
     steps_per_epoch = num_steps_per_epoch(target.num_data, batch_size) if batch_size else 1
@@ -68,17 +74,24 @@ def ascend(
         batch_size,
         target.num_data,
         tuple(jnp.result_type(leaf) for leaf in jax.tree.leaves(start)),
+        target.augment,
     )
-    trace = run.loop(
+    found, trace = watch_loop(
+        run,
         kernel,
         key,
         jax.tree.map(lambda leaf: widen(leaf)[None], start),
-        target.data,
-        num_steps=schedule.num_epochs * steps_per_epoch,
+        target,
+        held,
+        draw=draw,
+        part=_params_of,
+        num_epochs=schedule.num_epochs,
+        steps_per_epoch=steps_per_epoch,
+        patience=schedule.patience,
     )
     state = tree.index(trace.state, 0)
     num_seen = int(state.step_number) // _interval(schedule.num_epochs * steps_per_epoch)  # time may have run out
-    return Ascended(tree.on_device(state.params), np.asarray(state.observations)[:num_seen])
+    return Ascended(tree.on_device(tree.index(found, 0)), np.asarray(state.observations)[:num_seen])
 
 
 class Ascent(NamedTuple):
@@ -87,6 +100,10 @@ class Ascent(NamedTuple):
     batch_key: jax.Array
     step_number: jax.Array
     observations: jax.Array
+
+
+def _params_of(state: Ascent) -> tree.Params:
+    return state.params
 
 
 class Info(NamedTuple):
@@ -105,6 +122,7 @@ def ascent(
     batch_size: int,
     num_data: int,
     dtypes: tuple[np.dtype, ...],
+    augment: Augment | None,
 ) -> Kernel:
     """`dtypes` are those of the parameters' leaves where the objective sees them; they move in 32 bits at least."""
     import optax
@@ -124,7 +142,7 @@ def ascent(
         return Ascent(start, optimizer.init(start), jax.random.key_data(key), jnp.asarray(0), observations)
 
     def step(key: jax.Array, state: Ascent, data: Data) -> tuple[Ascent, Info]:
-        batch = batch_of(data, state.batch_key, state.step_number, num_data, batch_size)
+        batch = batch_of(data, state.batch_key, state.step_number, num_data, batch_size, augment)
         epoch = state.step_number / steps_per_epoch
 
         def negative_objective(params: tree.Params) -> jax.Array:
@@ -146,7 +164,7 @@ def ascent(
         )
         return state, Info(-value * max(num_data, 1), jnp.asarray(1))
 
-    return Kernel(init, step)
+    return Kernel(init, step, rows_ahead(num_data, batch_size))
 
 
 def _interval(num_steps: int) -> int:

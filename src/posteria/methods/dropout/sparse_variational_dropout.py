@@ -24,14 +24,16 @@ from posteria.methods.dropout.variational_dropout import (
     flat_stds,
     in_tree,
     log_uniform_kl,
+    moved,
     noisy_leaves,
     note_prior,
     tempered_negative_kl,
 )
+from posteria.methods.watch import HOLD_OUT_STREAM, Draw, hold_out, random_draw
 from posteria.models.target import Target
 from posteria.posteriors.gaussian import Diagonal
 from posteria.posteriors.pruned import SparsePosterior, log_alphas, removed_bits
-from posteria.settings import Count, Optimizer, Positive, Text, check_settings, refuse_idle, up_to
+from posteria.settings import Count, Optimizer, Positive, Share, Text, check_settings, refuse_idle, up_to
 from posteria.trace import local
 
 PRIORS = {"log-uniform": LOG_UNIFORM, "ard": "prior scales learned for each weight"}
@@ -45,7 +47,8 @@ class SparseVariationalDropout(EpochCosts):
     model's: "log-uniform", or "ard", a Normal for each weight whose variance is learned (Kharitonov et al. 2018). The
     divergence is phased in over the share `phase_in` of the epochs, so that weights are not removed before they have
     learned. `where` are globs of the leaves that carry noise (None: every weight of a layer); `estimator` as in
-    MeanField: "local-independent" is the literature's for convolutions. Tuning tries `learning_rate`.
+    MeanField: "local-independent" is the literature's for convolutions. `validation` and `patience` as in MAP.
+    Tuning tries `learning_rate`.
     """
 
     prior: Literal["log-uniform", "ard"] = "log-uniform"
@@ -57,6 +60,8 @@ class SparseVariationalDropout(EpochCosts):
     batch_size: Count | None = None
     learning_rate: Positive = 0.02
     optimizer: Optimizer | None = None
+    validation: Share = 0.0
+    patience: Count = 50
 
     fidelity: ClassVar[str] = "procedure"
     paper: ClassVar[str] = "Molchanov et al. 2017"
@@ -71,6 +76,7 @@ class SparseVariationalDropout(EpochCosts):
         return PRIORS[self.prior]
 
     def fit(self, key: jax.Array, target: Target, start: tree.Params, run: Run) -> SparsePosterior:
+        target, held = hold_out(jax.random.fold_in(key, HOLD_OUT_STREAM), target, self.validation)
         leaves = noisy_leaves(target, self.where)
         note_prior(run, target, leaves, self.prior == "log-uniform", self.model_differs)
         key_start, key_ascent = jax.random.split(key)
@@ -85,12 +91,14 @@ class SparseVariationalDropout(EpochCosts):
             {"params": params, "log_variance": flat},
             objective,
             Schedule.of(self),
+            held,
+            _drawn(bare),
             _removed_bits(bare, self.where),
         )
         params, log_variance = ascended.params["params"], ascended.params["log_variance"]
         stds = {path: jnp.exp(0.5 * value) for path, value in log_variance.items()}
         return SparsePosterior(
-            target, tree.ravel(params), Diagonal(flat_stds(target, params, stds)), history=ascended.observations
+            target, tree.ravel(params), Diagonal(flat_stds(target, params, stds)), removals=ascended.observations
         )
 
 
@@ -124,6 +132,15 @@ def _additive_objective(
         return fit + share * prior_term
 
     return objective
+
+
+@kept
+def _drawn(target: Target) -> Draw:
+    def draw(key: jax.Array, variational: tree.Params) -> tree.Params:
+        stds = {path: jnp.exp(0.5 * value) for path, value in variational["log_variance"].items()}
+        return moved(target, key, variational["params"], stds)
+
+    return random_draw(draw)
 
 
 @kept

@@ -25,8 +25,9 @@ from posteria.data.arrays import Data, parts, weighted
 from posteria.engine.loop import Run
 from posteria.errors import SettingError
 from posteria.methods.costs import EpochCosts
-from posteria.methods.dropout.fixed_rate import first_params
+from posteria.methods.dropout.fixed_rate import first_params, masked
 from posteria.methods.dropout.noisy_ascent import Objective, Schedule, ascend
+from posteria.methods.watch import HOLD_OUT_STREAM, Draw, hold_out, random_draw
 from posteria.models.densities import softplus, widen
 from posteria.models.priors import ByPath, Leaf, LogUniform
 from posteria.models.target import Target
@@ -34,7 +35,8 @@ from posteria.posteriors.base import Posterior
 from posteria.posteriors.gaussian import Diagonal, GaussianPosterior
 from posteria.posteriors.masks import MaskPosterior, selected_units
 from posteria.posteriors.pruned import TINY
-from posteria.settings import Count, Optimizer, Positive, ProperShare, Text, check_settings, refuse_idle
+from posteria.random import fast_normal
+from posteria.settings import Count, Optimizer, Positive, ProperShare, Share, Text, check_settings, refuse_idle
 from posteria.trace import dropout, local
 
 LOG_UNIFORM = "log-uniform prior"  # how the model that is fitted differs from the one that was given
@@ -47,6 +49,7 @@ class VariationalDropout(EpochCosts):
     The noise is Normal(1, alpha) with alpha up to 1, and the prior the log-uniform one in place of the model's.
     `granularity`: an alpha for each "layer" or input "unit", with noise on the inputs (the paper's type A), or for each
     "weight", with independent noise on the weights (type B). `where` are globs of the leaves that carry noise.
+    `validation` and `patience` as in MAP.
     Tuning tries `learning_rate`.
     """
 
@@ -57,6 +60,8 @@ class VariationalDropout(EpochCosts):
     batch_size: Count | None = None
     learning_rate: Positive = 0.01
     optimizer: Optimizer | None = None
+    validation: Share = 0.0
+    patience: Count = 50
 
     fidelity: ClassVar[str] = "procedure"
     paper: ClassVar[str] = "Kingma, Salimans & Welling 2015"
@@ -67,6 +72,7 @@ class VariationalDropout(EpochCosts):
         refuse_idle(self, self.optimizer is not None, "learning_rate", "the optimizer")
 
     def fit(self, key: jax.Array, target: Target, start: tree.Params, run: Run) -> Posterior:
+        target, held = hold_out(jax.random.fold_in(key, HOLD_OUT_STREAM), target, self.validation)
         shapes = _alpha_shapes(target, self.granularity, self.where)
         leaves = [leaf for leaf in target.leaves if leaf.path in shapes]
         note_prior(run, target, leaves, True, self.model_differs)
@@ -78,7 +84,8 @@ class VariationalDropout(EpochCosts):
         logits = {path: jnp.full(shape, first) for path, shape in shapes.items()}
         objective = _multiplicative_objective(target.without_data(), self.granularity, self.where)
         start = {"params": params, "logit_alpha": logits}
-        ascended = ascend(run, key_ascent, target, start, objective, Schedule.of(self)).params
+        draw = _drawn(target.without_data(), self.granularity, self.where)
+        ascended = ascend(run, key_ascent, target, start, objective, Schedule.of(self), held, draw).params
         params, center = ascended["params"], tree.ravel(ascended["params"])
         alphas = {path: jax.nn.sigmoid(logit) for path, logit in ascended["logit_alpha"].items()}
         if self.granularity == "weight":
@@ -143,6 +150,27 @@ def _multiplicative_objective(target: Target, granularity: str, where: str | Non
         return data_term(target, params, batch, set(shapes), outputs) + prior_term
 
     return objective
+
+
+@kept
+def _drawn(target: Target, granularity: str, where: str | None) -> Draw:
+    selected = {} if granularity == "weight" else selected_units(target, where)[0]
+
+    def draw(key: jax.Array, variational: tree.Params) -> tree.Params:
+        params, alphas = variational["params"], jax.tree.map(jax.nn.sigmoid, variational["logit_alpha"])
+        if granularity == "weight":
+            return moved(target, key, params, _multiplied(params["network"], alphas))
+        return masked(target, "gaussian", key, params, selected, alphas)
+
+    return random_draw(draw)
+
+
+def moved(target: Target, key: jax.Array, params: tree.Params, stds: dict[str, jax.Array]) -> tree.Params:
+    """Parameters of which some weights, by path, have Gaussian noise of their own."""
+    network = params["network"]
+    flat = tree.ravel(network)
+    noise = fast_normal(key, flat.shape) * tree.ravel(in_tree(network, stds))
+    return tree.cast_like(params | {"network": tree.unraveller(network)(flat + noise)}, target.structs)
 
 
 def data_term(

@@ -17,14 +17,15 @@ import numpy as np
 from posteria import tree
 from posteria.compiled import kept
 from posteria.data.arrays import Data
-from posteria.data.batches import batch_of, num_steps_per_epoch
+from posteria.data.batches import batch_of, num_steps_per_epoch, rows_ahead
 from posteria.engine.loop import Kernel, Run
 from posteria.machine import check_room
+from posteria.methods import watch
 from posteria.methods.costs import EpochCosts
 from posteria.models.coordinates import coordinates
 from posteria.models.target import Target, check_starts, log_densities
 from posteria.posteriors.draws import Draws, DrawsPosterior
-from posteria.settings import Count, Positive, Several, check_settings
+from posteria.settings import Count, Positive, Several, Share, check_settings
 
 PAIR_BYTES = 16  # of two particles: their distance, its kernel and gradients
 
@@ -34,13 +35,17 @@ class SVGD(EpochCosts):
     """An ensemble whose `size` members push each other apart: more spread than a deep ensemble in small networks.
 
     With many more weights than particles the push fades, and what is left is an ensemble. Particles start from the
-    network's initialiser and move by Adam with a cosine decay from `learning_rate` to 0. Tuning tries `learning_rate`.
+    network's initialiser and move by Adam with a cosine decay from `learning_rate` to 0. `validation` and
+    `patience` as in MAP.
+    Tuning tries `learning_rate`.
     """
 
     size: Several = 20
     num_epochs: Count = 1000
     batch_size: Count | None = None
     learning_rate: Positive = 0.05
+    validation: Share = 0.0
+    patience: Count = 50
 
     fidelity: ClassVar[str] = "procedure"
     paper: ClassVar[str] = "Liu & Wang 2016"
@@ -56,6 +61,7 @@ class SVGD(EpochCosts):
     def fit(self, key: jax.Array, target: Target, start: tree.Params, run: Run) -> DrawsPosterior:
         target.check_proper()
         check_room(PAIR_BYTES * self.size**2, f"the distances between {self.size:,} particles")
+        target, held = watch.hold_out(jax.random.fold_in(key, watch.HOLD_OUT_STREAM), target, self.validation)
         key_start, key_part, key_loop = jax.random.split(key, 3)
         bare: Any = target.without_data()
         flat = coordinates(bare)
@@ -71,14 +77,21 @@ class SVGD(EpochCosts):
         check_starts(target, jax.vmap(flat.to_params)(particles), num_rows=batch_size)
         steps_per_epoch = num_steps_per_epoch(target.num_data, batch_size) if batch_size else 1
         num_steps = self.num_epochs * steps_per_epoch
-        trace = run.loop(
+        found, _ = watch.loop(
+            run,
             flow(bare, batch_size, self.learning_rate, num_steps),
             key_loop,
             particles[None],  # all particles are one chain: they interact
-            target.data,
-            num_steps=num_steps,
+            target,
+            held,
+            draw=_draw_of(bare),
+            part=_particles_of,
+            num_draws=self.size,
+            num_epochs=self.num_epochs,
+            steps_per_epoch=steps_per_epoch,
+            patience=self.patience,
         )
-        particles = jnp.asarray(trace.state.particles[0])
+        particles = jnp.asarray(found[0])
         weights = jax.vmap(flat.to_weights)(particles)[:, None]  # (particle, 1, size)
         log_density = log_densities(target, jax.vmap(flat.to_params)(particles), num_rows=batch_size)[:, None]
         return DrawsPosterior(bare, Draws(bare.structs, weights, {"log_density": log_density}))
@@ -97,6 +110,16 @@ class Info(NamedTuple):
     num_gradients: jax.Array
 
 
+def _particles_of(state: Particles) -> jax.Array:
+    return state.particles
+
+
+@kept
+def _draw_of(target: Target) -> watch.Draw:
+    flat = coordinates(target)
+    return lambda number, particles: flat.to_params(particles[number])
+
+
 @kept
 def flow(target: Target, batch_size: int, learning_rate: float, num_steps: int) -> Kernel:
     import optax
@@ -113,7 +136,7 @@ def flow(target: Target, batch_size: int, learning_rate: float, num_steps: int) 
 
     def step(key: jax.Array, state: Particles, data: Data) -> tuple[Particles, Info]:
         del key  # batches follow the chain's own key and the step's number
-        batch = batch_of(data, state.batch_key, state.step_number, target.num_data, batch_size)
+        batch = batch_of(data, state.batch_key, state.step_number, target.num_data, batch_size, target.augment)
         before = svgd.SVGDState(state.particles, {"length_scale": state.length_scale}, state.optimizer)
         after = descend(before, jax.grad(lambda z: flat.log_density(z, batch)), svgd.rbf_kernel)
         log_density = flat.log_density(after.particles[0], batch)
@@ -126,7 +149,7 @@ def flow(target: Target, batch_size: int, learning_rate: float, num_steps: int) 
             state.step_number + 1,
         ), Info(log_density, num_gradients)
 
-    return Kernel(init, step)
+    return Kernel(init, step, rows_ahead(target.num_data, batch_size))
 
 
 def _length_scale(particles: jax.Array) -> jax.Array:

@@ -12,11 +12,13 @@ from posteria import tree
 from posteria.compiled import kept
 from posteria.curvature.stiffness import energy, largest_curvature
 from posteria.data.arrays import Data
-from posteria.data.batches import batch_indices, batch_of, num_steps_per_epoch, take
+from posteria.data.batches import batch_of, num_steps_per_epoch, rows_ahead, sampled
+from posteria.data.sources import is_source
 from posteria.engine.loop import Kernel, Run
 from posteria.methods.costs import THIRDS, Costed, num_batches, varied, varied_inside
 from posteria.methods.points.learnt_scales import settled
 from posteria.methods.points.map import MAP
+from posteria.models.densities import widen
 from posteria.models.target import Target, check_starts
 
 # of 1 / the largest curvature, a constant step and the top of a cycle: a mini-batch's curvature may be a few times more
@@ -100,7 +102,7 @@ def follow(
         training = run.stage("training", share=TRAINING_SHARE)
         target, starts = settled(climber, key_train, target, starts, training)
         starts = climber.climb(key_train, target, starts, training, final_when_late=True).params
-    check_starts(target, starts)
+    check_starts(target, starts, num_rows=settings.batch_size if is_source(target.data) else None)
 
     batch_size = min(settings.batch_size or target.num_data, target.num_data)
     steps_per_epoch = num_steps_per_epoch(target.num_data, batch_size) if batch_size else 1
@@ -119,20 +121,19 @@ def follow(
         thinning=thinning,
         keep=_flat_weights,
         final_when_late=final_when_late,
+        epoch=thinning,
     )
     return Trajectory(np.asarray(trace.kept), trace.info.log_density)
 
 
 def suggested_step(target: Target, params: tree.Params, schedule: str, key: jax.Array) -> jax.Array:
     """A share of the largest step at which full-batch descent is stable. LeCun, Simard & Pearlmutter 1993."""
-    data = target.data
-    if target.num_data > CURVATURE_ROWS:
-        data = take(data, batch_indices(key, 0, target.num_data, CURVATURE_ROWS))
+    data = sampled(target.data, key, target.num_data, CURVATURE_ROWS)
     return STABLE_SHARE[schedule] / jnp.abs(largest_curvature(energy, target, params, data, key))
 
 
 class Descent(NamedTuple):
-    params: tree.Params
+    params: tree.Params  # in 32 bits at least, as MAP's
     velocity: tree.Params
     learning_rate: jax.Array
     batch_key: jax.Array
@@ -148,24 +149,28 @@ class Info(NamedTuple):
 @kept
 def descent(target: Target, momentum: float, period: int | None, batch_size: int) -> Kernel:
     """SGD with momentum on the negative log density a datum; `period`: steps in a cycle of the step size."""
+    structs = target.structs
     share = cyclical_share(period) if period else (lambda step_number: 1.0)
 
     def init(key: jax.Array, start: tuple[tree.Params, jax.Array], data: Data) -> Descent:
         params, learning_rate = start
+        params = jax.tree.map(widen, params)
         still = jax.tree.map(jnp.zeros_like, params)
         return Descent(params, still, learning_rate, jax.random.key_data(key), jnp.asarray(0))
 
     def step(key: jax.Array, state: Descent, data: Data) -> tuple[Descent, Info]:
         del key  # batches follow the chain's own key and the step's number
-        batch = batch_of(data, state.batch_key, state.step_number, target.num_data, batch_size)
-        value, gradient = jax.value_and_grad(lambda params: energy(target, params, batch))(state.params)
+        batch = batch_of(data, state.batch_key, state.step_number, target.num_data, batch_size, target.augment)
+        value, gradient = jax.value_and_grad(lambda params: energy(target, tree.cast_like(params, structs), batch))(
+            state.params
+        )
         velocity = jax.tree.map(lambda v, g: momentum * v + g, state.velocity, gradient)
         learning_rate = state.learning_rate * share(state.step_number)
         params = jax.tree.map(lambda p, v: p - (learning_rate * v).astype(p.dtype), state.params, velocity)
         state = state._replace(params=params, velocity=velocity, step_number=state.step_number + 1)
         return state, Info(-value * max(target.num_data, 1), jnp.asarray(1), learning_rate)
 
-    return Kernel(init, step)
+    return Kernel(init, step, rows_ahead(target.num_data, batch_size))
 
 
 def cyclical_share(period: int) -> Callable[[jax.Array], jax.Array]:

@@ -25,6 +25,7 @@ from posteria.curvature.measure import (
 )
 from posteria.curvature.precision import Precision
 from posteria.data.arrays import Data
+from posteria.data.sources import is_source
 from posteria.engine.loop import Run
 from posteria.errors import SettingError
 from posteria.methods.costs import Costed, varied_inside
@@ -106,7 +107,8 @@ class Laplace(Costed):
             remedy = "they were given, and map=po.MAP() would climb on from there"
         else:
             climb = default_map(target) if isinstance(self.map, str) else self.map
-            polishes = climb.polish is not False and not climb.validation
+            is_streamed = is_source(target.data)
+            polishes = climb.polish is not False and not (climb.validation or target.augment or is_streamed)
             (modes,) = climb.find(key_mode, target, start, run, 1, polishes)
             target, params, held = modes.target, tree.index(modes.params, 0), modes.held
             params = cross_checked(climb, key_mode, target, params, run)
@@ -164,7 +166,7 @@ def _measured(target: Target, params: tree.Params, settings: Settings, key: jax.
 
 def _stepped(target: Target, params: tree.Params, precision: Precision, settings: Settings) -> tree.Params | None:
     """A Gauss-Newton step closer to the mode, where the whole matrix is at hand; None where it gains nothing."""
-    if settings.structure != "full":
+    if settings.structure != "full" or is_source(target.data):
         return None
     step = _compiled_step(target.without_data(), settings.paths)
     stepped, gain = step(params, precision.factor, target.data)  # type: ignore[attr-defined]

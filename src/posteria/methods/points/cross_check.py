@@ -19,7 +19,8 @@ from posteria.curvature.jacobian import factored
 from posteria.curvature.measure import measure
 from posteria.data.arrays import Data, parts
 from posteria.engine.loop import Run
-from posteria.methods.points.map import MAP, hold_out
+from posteria.methods import watch
+from posteria.methods.points.map import MAP
 from posteria.methods.points.tuning import prior_precision, tuning_settings
 from posteria.models.target import Target
 from posteria.posteriors.linearised import LaplacePosterior
@@ -37,8 +38,9 @@ def cross_checked(climber: MAP, key: jax.Array, target: Target, params: tree.Par
     if not is_checked or not has_noise or tree.size(target.structs["network"]) < target.total_weight:
         return params
     key_split, key_init, key_climb, key_measure = jax.random.split(jax.random.fold_in(key, CHECK_STREAM), 4)
-    part, held_out = hold_out(key_split, target.holding("prior", "likelihood"), HELD_OUT)
-    x, y, weight = parts(held_out)
+    part, held = watch.hold_out(key_split, target.holding("prior", "likelihood"), HELD_OUT)
+    assert held is not None
+    x, y, weight = parts(held.left_out)
     ascent = replace(climber, tune=None, validation=0.0, num_epochs=max(1, climber.num_epochs // 2))
     start = part.init(key_init) | {name: value for name, value in params.items() if name != "network"}
     climbed = ascent.climb(key_climb, part, tree.stack([start]), run.stage("held out"), final_when_late=True)

@@ -10,14 +10,16 @@ import numpy as np
 
 from posteria import tree
 from posteria.compiled import kept
-from posteria.data.arrays import Data, rows
-from posteria.data.batches import batch_of
+from posteria.data.arrays import Data
+from posteria.data.batches import batch_of, rows_ahead
 from posteria.engine.loop import Kernel, Run
 from posteria.errors import SettingError
+from posteria.methods import watch
 from posteria.methods.costs import EpochCosts, num_batches
 from posteria.methods.points.learnt_scales import settled
 from posteria.methods.points.polish import SHARE as POLISH_SHARE
 from posteria.methods.points.polish import measured, polish
+from posteria.models.densities import widen
 from posteria.models.target import Target, check_starts, log_densities
 from posteria.posteriors.base import Posterior
 from posteria.posteriors.draws import Draws, DrawsPosterior
@@ -42,8 +44,9 @@ class MAP(EpochCosts):
     parameters, before the climb, and held in it.
 
     `polish` goes on to a stationary point by L-BFGS on all rows, in at most a fifth as many steps or about a second's;
-    None does so where batches are full and no rows are held out. `facts["decrement"]` says how far from a mode the
-    weights are, in nats that a Newton step would gain. A budget leaves it out. Tuning tries `learning_rate`.
+    None does so where batches are full, no rows are held out and nothing is augmented. `facts["decrement"]` says how
+    far from a mode the weights are, in nats that a Newton step would gain. A budget leaves it out. Tuning tries
+    `learning_rate`.
     """
 
     num_epochs: Count = 1000
@@ -88,7 +91,8 @@ class MAP(EpochCosts):
     def fit_members(self, key: jax.Array, target: Target, start: tree.Params, run: Run, size: int) -> Posterior:
         """`size` modes from as many starts, as chains of one draw."""
         is_full = not self.batch_size or self.batch_size >= target.num_data
-        found = self.find(key, target, start, run, size, self._polishes(target.num_data))
+        polishes = self._polishes(target.num_data) and (target.augment is None or bool(self.polish))
+        found = self.find(key, target, start, run, size, polishes)
         members: list[Posterior] = [
             DrawsPosterior(
                 modes.target,
@@ -156,34 +160,31 @@ class MAP(EpochCosts):
         """Ascend from every start (leading axis); `final_when_late` as in `Run.loop`."""
         target.check_proper()
         key_split, key_loop = jax.random.split(key)
-        held_out = None
-        if self.validation and target.data is not None:
-            target, held_out = hold_out(key_split, target, self.validation)
+        target, held = watch.hold_out(key_split, target, self.validation)
         batch_size = min(self.batch_size or target.num_data, target.num_data)
         check_starts(target, starts, num_rows=batch_size)
         steps_per_epoch = math.ceil(target.num_data / batch_size) if batch_size else 1
-        kernel = ascent(
-            target.without_data(),
-            self.optimizer,
-            self.learning_rate,
-            self.num_epochs,
-            steps_per_epoch,
-            batch_size,
-            self.patience,
-        )
-        trace = run.loop(
+        bare = target.without_data()
+        kernel = ascent(bare, self.optimizer, self.learning_rate, self.num_epochs, steps_per_epoch, batch_size)
+        found, trace = watch.loop(
+            run,
             kernel,
             key_loop,
-            starts,
-            (target.data, held_out),
-            num_steps=self.num_epochs * steps_per_epoch,
-            is_over=lambda info: bool(np.all(info.is_stopped)),
+            jax.tree.map(lambda leaf: widen(jnp.asarray(leaf)), starts),
+            target,
+            held,
+            draw=_narrowed(bare),
+            part=_params_of,
+            num_draws=1,
+            num_epochs=self.num_epochs,
+            steps_per_epoch=steps_per_epoch,
+            patience=self.patience,
             final_when_late=final_when_late,
         )
-        if held_out is None:
-            return Climbed(tree.on_device(trace.state.params), trace.info.log_density[:, -1])
-        best = tree.on_device(trace.state.best)
-        return Climbed(best, log_densities(target, best, num_rows=batch_size))
+        found = tree.on_device(tree.cast_like(found, target.structs))
+        if held is None:
+            return Climbed(found, trace.info.log_density[:, -1])
+        return Climbed(found, log_densities(target, found, num_rows=batch_size))
 
 
 class Modes(NamedTuple):
@@ -208,19 +209,25 @@ class Climbed(NamedTuple):
 
 
 class Ascent(NamedTuple):
-    params: tree.Params
+    params: tree.Params  # in 32 bits at least: steps are too small for weights in 16 to feel
     optimizer: tree.Tree
     batch_key: jax.Array
     step_number: jax.Array
-    best: tree.Tree
-    best_score: jax.Array
-    stale_epochs: jax.Array
 
 
 class Info(NamedTuple):
     log_density: jax.Array
     num_gradients: jax.Array
-    is_stopped: jax.Array
+
+
+def _params_of(state: Ascent) -> tree.Params:
+    return state.params
+
+
+@kept
+def _narrowed(target: Target) -> watch.Draw:
+    structs = target.structs
+    return lambda number, params: tree.cast_like(params, structs)
 
 
 @kept
@@ -231,60 +238,29 @@ def ascent(
     num_epochs: int,
     steps_per_epoch: int,
     batch_size: int,
-    patience: int,
 ) -> Kernel:
     import optax
 
     if optimizer is None:
         optimizer = optax.adam(optax.cosine_decay_schedule(learning_rate, num_epochs * steps_per_epoch))
+    structs = target.structs
 
     def init(key: jax.Array, start: tree.Params, data: Data) -> Ascent:
-        zero, no_score = jnp.asarray(0), jnp.asarray(-jnp.inf)
-        return Ascent(start, optimizer.init(start), jax.random.key_data(key), zero, start, no_score, zero)
+        return Ascent(start, optimizer.init(start), jax.random.key_data(key), jnp.asarray(0))
 
     def negative_log_density(params: tree.Params, batch: Data) -> jax.Array:
         """Per datum, so that a learning rate means the same for any amount of data."""
-        return -target.log_density(params, batch) / max(target.num_data, 1)
+        return -target.log_density(tree.cast_like(params, structs), batch) / max(target.num_data, 1)
 
-    def ascend(state: Ascent, data: Data) -> tuple[Ascent, Info]:
-        train, held_out = data
-        batch = batch_of(train, state.batch_key, state.step_number, target.num_data, batch_size)
+    def step(key: jax.Array, state: Ascent, data: Data) -> tuple[Ascent, Info]:
+        del key  # batches follow the chain's own key and the step's number
+        batch = batch_of(data, state.batch_key, state.step_number, target.num_data, batch_size, target.augment)
         value, gradient = jax.value_and_grad(negative_log_density)(state.params, batch)
         updates, optimizer_state = optimizer.update(gradient, state.optimizer, state.params)
         params = optax.apply_updates(state.params, updates)
         if target.held:  # nor may an optimiser's weight decay
             params |= {part: state.params[part] for part in target.held}
-        step_number = state.step_number + 1
-        state = state._replace(params=params, optimizer=optimizer_state, step_number=step_number)
-        if held_out is not None:
-            state = jax.lax.cond(step_number % steps_per_epoch == 0, lambda s: judge(s, held_out), lambda s: s, state)
-        return state, Info(-value * max(target.num_data, 1), jnp.asarray(1), jnp.asarray(False))
+        state = state._replace(params=params, optimizer=optimizer_state, step_number=state.step_number + 1)
+        return state, Info(-value * max(target.num_data, 1), jnp.asarray(1))
 
-    def judge(state: Ascent, held_out: Data) -> Ascent:
-        score = target.log_likelihood(state.params, held_out).mean()
-        is_better = score > state.best_score
-        best = jax.tree.map(lambda new, old: jnp.where(is_better, new, old), state.params, state.best)
-        stale = jnp.where(is_better, 0, state.stale_epochs + 1)
-        return state._replace(best=best, best_score=jnp.maximum(score, state.best_score), stale_epochs=stale)
-
-    def step(key: jax.Array, state: Ascent, data: Data) -> tuple[Ascent, Info]:
-        del key  # batches follow the chain's own key and the step's number
-        _, held_out = data
-        if held_out is None:
-            return ascend(state, data)
-        # a stopped chain stands still, so that the loop may end it whenever it next looks
-        idle = Info(state.best_score * target.num_data, jnp.asarray(0), jnp.asarray(True))
-        stepped: tuple[Ascent, Info] = jax.lax.cond(
-            state.stale_epochs >= patience, lambda s: (s, idle), lambda s: ascend(s, data), state
-        )
-        return stepped
-
-    return Kernel(init, step)
-
-
-def hold_out(key: jax.Array, target: Target, share: float) -> tuple[Target, Data]:
-    """The target of the other rows, and a share of them."""
-    num_held = max(1, round(share * target.num_data))
-    order = np.asarray(jax.random.permutation(key, target.num_data))
-    train, held_out = (rows(target.data, part) for part in (order[num_held:], order[:num_held]))
-    return Target(target.model, train).holding(*target.held), held_out
+    return Kernel(init, step, rows_ahead(target.num_data, batch_size))

@@ -15,6 +15,7 @@ from posteria import tree
 from posteria.compiled import kept
 from posteria.curvature.decrement import ENOUGH, decrement, part_names
 from posteria.data.arrays import Data
+from posteria.data.sources import is_source
 from posteria.engine.loop import Kernel, Run
 from posteria.models.coordinates import coordinates
 from posteria.models.target import Target, log_densities
@@ -61,7 +62,7 @@ def polish(
 
 def measured(target: Target, params: tree.Params, run: Run, held: Sequence[str], remedy: str) -> Json:
     """Facts: how far the set of `params` (leading axis) that is furthest from a mode is; told where it matters."""
-    if not run.is_whole:
+    if not run.is_whole or is_source(target.data):  # it would read a source many times over
         return {}
     found = (decrement(target, tree.index(params, i), held) for i in range(tree.length(params)))
     worst = max(found, key=lambda one: one.nats)

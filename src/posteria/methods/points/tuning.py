@@ -22,6 +22,7 @@ from posteria.curvature.jacobian import factored, subset_paths
 from posteria.curvature.measure import Settings, choose_structure, estimate, measure
 from posteria.curvature.precision import Precision
 from posteria.data.arrays import Data, parts, rows, weighted
+from posteria.data.batches import Augment
 from posteria.engine.loop import Run
 from posteria.errors import SettingError
 from posteria.models.priors import ByPath, Normal
@@ -47,6 +48,16 @@ class ScaledTarget:
     @property
     def compiled_for(self) -> object:
         return self.target.compiled_for
+
+    @property
+    def augment(self) -> Augment | None:
+        return self.target.augment
+
+    @property
+    def structs(self) -> tree.Params:
+        network = self.target.structs
+        scales = jax.ShapeDtypeStruct((len(jax.tree.leaves(network["network"])),), jnp.float32)
+        return network | {"log_scales": scales}
 
     def without_data(self) -> "ScaledTarget":
         return ScaledTarget(self.target.without_data())

@@ -17,7 +17,16 @@ from posteria import tree
 from posteria.compiled import kept
 from posteria.curvature.stiffness import stiffness
 from posteria.data.arrays import Data, parts
-from posteria.data.batches import batch_indices, batch_of, num_steps_per_epoch, take, there_and_back
+from posteria.data.batches import (
+    Augment,
+    Batch,
+    RowsAhead,
+    batch_indices,
+    batch_of,
+    num_steps_per_epoch,
+    sampled,
+    there_and_back,
+)
 from posteria.engine.loop import Keep, Kernel, Run
 from posteria.errors import SettingError
 from posteria.methods.chain_costs import ChainCosts
@@ -127,6 +136,8 @@ class StochasticGradientSampler(ChainCosts):
                 "an anchor near the mode",
                 'take start="map", or variance_reduction="svrg"',
             )
+        if self.variance_reduction and target.augment is not None:
+            raise SettingError("augment and variance_reduction", "one of them", "an anchor's rows are not augmented")
         starts = find_starts(key_start, target, wanted, self.num_chains, run, self.climber(target.num_data))
         check_starts(target, starts, num_rows=batch_size)
 
@@ -211,7 +222,13 @@ def warmup_kernel(target: Target | Density, transformation: Transformation, sett
             anchor_at(flat, position, data) if settings.variance_reduction else None,
         )
 
-    return Kernel(init, _step(flat, target.num_data, transformation, settings))
+    step = _step(flat, target.num_data, transformation, settings, target.augment)
+    return Kernel(
+        init,
+        step,
+        _rows_ahead(target.num_data, settings),
+        _first_rows(target.num_data, settings, 3 if settings.step_size is None else 0),
+    )
 
 
 @kept
@@ -232,11 +249,53 @@ def drawing_kernel(target: Target | Density, transformation: Transformation, set
         step_size = _first_step_size(flat, transformation, settings, target, key_rows, state.position, scale, data)
         return state._replace(step_size=step_size)
 
-    return Kernel(init, _step(flat, target.num_data, transformation, settings))
+    step = _step(flat, target.num_data, transformation, settings, target.augment)
+    return Kernel(
+        init,
+        step,
+        _rows_ahead(target.num_data, settings),
+        _first_rows(target.num_data, settings, 2 if settings.is_preconditioned and settings.step_size is None else 0),
+    )
+
+
+def _batch_number(settings: Settings, num_batches: int, step_number: jax.Array) -> jax.Array:
+    if not settings.goes_back:
+        return step_number
+    # a sweep begins with the first draw, so that draws may fall on the ends of sweeps
+    return there_and_back(step_number + -settings.num_warmup % (2 * num_batches), num_batches)
+
+
+def _rows_ahead(num_data: int, settings: Settings) -> RowsAhead | None:
+    if not 0 < settings.batch_size < num_data:
+        return None
+    num_batches = num_steps_per_epoch(num_data, settings.batch_size)
+
+    def rows(state: State, ahead: jax.Array) -> jax.Array:
+        number = _batch_number(settings, num_batches, state.step_number + ahead)
+        return batch_indices(jax.random.wrap_key_data(state.batch_key), number, num_data, settings.batch_size)
+
+    return rows
+
+
+def _first_rows(num_data: int, settings: Settings, num_keys: int) -> Callable[[jax.Array], jax.Array] | None:
+    """The rows that a kernel's first step size is suggested by, of a source: its key is the last of so many (0: none).
+
+    The same rows as `sampled` takes of arrays.
+    """
+    if not num_keys or settings.batch_size >= num_data:
+        return None
+    count = min(num_data, CURVATURE_ROWS)
+    if count == num_data:
+        return lambda key: jnp.arange(count)
+    return lambda key: batch_indices(jax.random.split(key, num_keys)[-1], 0, num_data, count)
 
 
 def _step(
-    flat: Coordinates, num_data: int, transformation: Transformation, settings: Settings
+    flat: Coordinates,
+    num_data: int,
+    transformation: Transformation,
+    settings: Settings,
+    augment: Augment | None,
 ) -> Callable[..., tuple[State, Info]]:
     num_batches = num_steps_per_epoch(max(1, num_data), max(1, settings.batch_size))
 
@@ -258,10 +317,8 @@ def _step(
         if transformation.before is not None:
             displacement, inner = transformation.before(state.inner, ahead, step_size)
             state = state._replace(position=state.position + state.scale * displacement, inner=inner)
-        number = state.step_number
-        if settings.goes_back:  # a sweep begins with the first draw, so that draws may fall on the ends of sweeps
-            number = there_and_back(number + -settings.num_warmup % (2 * num_batches), num_batches)
-        batch = batch_of(data, state.batch_key, number, num_data, settings.batch_size)
+        number = _batch_number(settings, num_batches, state.step_number)
+        batch = batch_of(data, state.batch_key, number, num_data, settings.batch_size, augment)
         log_density, gradient = estimate_gradient(flat, state.position, batch, state.anchor)
         displacement, inner = transformation.update(state.scale * gradient, state.inner, noise, step_size)
         state = state._replace(
@@ -309,9 +366,8 @@ def _first_step_size(
         return jnp.asarray(settings.step_size, position.dtype)
     noise: Any = 0.0
     if data is not None:
-        weight = parts(data)[2]
-        if target.num_data > CURVATURE_ROWS:
-            data = take(data, batch_indices(key, 0, target.num_data, CURVATURE_ROWS))
+        weight = None if isinstance(data, Batch) else parts(data)[2]
+        data = sampled(data, key, target.num_data, CURVATURE_ROWS)
         noise = _noise_per_curvature(target, settings.batch_size, position.size)
         if weight is not None:  # a row's gradient has its weight, the noise has its square
             noise *= (weight**2).sum() / weight.sum()

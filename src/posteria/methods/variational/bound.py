@@ -19,12 +19,13 @@ from jax.typing import ArrayLike
 from posteria import tree
 from posteria.compiled import kept
 from posteria.data.arrays import Data, parts, weighted
-from posteria.data.batches import batch_of
+from posteria.data.batches import batch_of, rows_ahead
 from posteria.engine.loop import Kernel, Run
 from posteria.methods.chain_costs import CLIMB_SHARE, short_start, start_gradients
 from posteria.methods.costs import EpochCosts, stretched
 from posteria.methods.points.map import MAP
 from posteria.methods.variational.families import DiagonalFamily, Marginals, Phi
+from posteria.methods.watch import Draw, random_draw
 from posteria.models.densities import LOG_2PI
 from posteria.models.priors import normal_of
 from posteria.models.target import Target
@@ -83,7 +84,7 @@ class Bound:
         Roeder, Wu & Duvenaud 2017, Sticking the Landing.
         """
         draw = self.family.draw(phi, key)
-        relative = self._cast(draw)
+        relative = self.cast(draw)
         log_q = self.family.log_prob_at_draw(phi, key, draw)
         log_likelihood = None if batch is None else self.target.log_likelihood(self.target.absolute(relative), batch)
         log_prior = self.target.relative_log_prior(relative)
@@ -104,7 +105,7 @@ class Bound:
             draw = self.family.prior_draw(phi, key)
         else:
             draw = draw_each(mean, std, key)
-        return total + log_prior_where_not_normal(self.target, self._cast(draw), normals)
+        return total + log_prior_where_not_normal(self.target, self.cast(draw), normals)
 
     def log_likelihood(
         self,
@@ -116,7 +117,7 @@ class Bound:
     ) -> jax.Array:
         """One term a datum, times its weight: (batch,)."""
         if self.estimator == "weights":
-            relative = self._cast(self.family.draw(phi, key))
+            relative = self.cast(self.family.draw(phi, key))
             return self.target.log_likelihood(self.target.absolute(relative), batch)
         x, y, _ = parts(batch)
         key_network, key_own = jax.random.split(key)
@@ -152,7 +153,7 @@ class Bound:
         corners = jnp.concatenate([jnp.eye(num_outputs), -jnp.eye(num_outputs)])  # (point, output)
         return jax.vmap(lambda corner: self._log_prob(own, mean + distance * corner, y))(corners).mean(0)
 
-    def _cast(self, params: tree.Params) -> tree.Params:
+    def cast(self, params: tree.Params) -> tree.Params:
         if self.target.scales:  # relative weights are no leaves of the network's yet
             return params
         return jax.tree.map(lambda leaf, s: leaf.astype(s.dtype), params, self.target.structs)
@@ -249,6 +250,17 @@ class Info(NamedTuple):
     num_gradients: jax.Array
 
 
+def phi_of(state: State) -> Phi:
+    return state.phi
+
+
+@kept
+def draw_of(target: Target, family: DiagonalFamily) -> Draw:
+    """Parameters of the network from q, for the scores of an epoch."""
+    cast = Bound(target, family, "path").cast
+    return random_draw(lambda key, phi: target.absolute(cast(family.draw(phi, key))))
+
+
 def steps_per_epoch(target: Target, batch_size: int) -> int:
     return math.ceil(target.num_data / batch_size) if batch_size else 1
 
@@ -260,7 +272,7 @@ def remembered(state: State, num_steps: int, has_cosine: bool) -> Phi:
 
 
 def estimate_elbo(
-    kernel: Kernel, key: jax.Array, phi: Phi, before: Phi, data: Data, run: Run, num_steps: int
+    kernel: Kernel, key: jax.Array, phi: Phi, before: Phi | None, data: Data, run: Run, num_steps: int
 ) -> dict[str, float]:
     """The ELBO of a finished fit, and its drift since `before`, with their Monte Carlo errors; of the tempered density
     where T is not 1."""
@@ -274,7 +286,7 @@ def estimate_elbo(
     if len(last) < 2:  # time ran out
         return {}
     facts = {"elbo": float(last.mean()), "elbo_error": _error(last)}
-    if not run.is_whole:
+    if not run.is_whole or before is None:
         return facts
     first = values("elbo before", before)
     if len(first) == len(last):
@@ -305,7 +317,7 @@ def elbo_kernel(target: Target, family: DiagonalFamily, batch_size: int) -> Kern
         value = bound(state.phi, key, batch_of(data, state.batch_key, state.step_number, target.num_data, batch_size))
         return state._replace(step_number=state.step_number + 1), Info(value, jnp.asarray(0))
 
-    return Kernel(init, step)
+    return Kernel(init, step, rows_ahead(target.num_data, batch_size))
 
 
 def average(value: Callable[[jax.Array], jax.Array], key: jax.Array, num_samples: int) -> jax.Array:

@@ -14,9 +14,10 @@ import jax.numpy as jnp
 from posteria import tree
 from posteria.compiled import kept
 from posteria.data.arrays import Data
-from posteria.data.batches import batch_of
+from posteria.data.batches import batch_of, rows_ahead
 from posteria.engine.loop import Kernel, Run
 from posteria.errors import SettingError
+from posteria.methods import watch
 from posteria.methods.starts import find_starts
 from posteria.methods.variational import bound as variational
 from posteria.methods.variational import families
@@ -25,7 +26,7 @@ from posteria.methods.variational.families import Phi
 from posteria.methods.variational.rank_one_family import FACTOR_PRIOR, RankOneFamily
 from posteria.models.target import Target, check_starts
 from posteria.posteriors.gaussian import GaussianPosterior
-from posteria.settings import Count, Optimizer, Positive, Several, Start, check_settings, refuse_idle
+from posteria.settings import Count, Optimizer, Positive, Several, Share, Start, check_settings, refuse_idle
 from posteria.trace.local import FLIPOUT, SHARED, treatments
 from posteria.trace.moments import moments
 
@@ -51,7 +52,8 @@ class MeanField(variational.VariationalCosts):
     `kl_weights`: "even" over an epoch's batches, or "blundell" (2^-i for batch i). `optimizer` is any Optax
     transformation; by default Adam with a cosine decay from `learning_rate` to 0. The posterior's `facts` hold the
     "elbo" at the end and its "drift" over the last tenth of the path, with their Monte Carlo errors "elbo_error" and
-    "drift_error"; a drift above 0.05 nats is noted. Tuning tries `learning_rate`.
+    "drift_error"; a drift above 0.05 nats is noted. `validation` and `patience` as in MAP.
+    Tuning tries `learning_rate`.
     """
 
     num_epochs: Count = 2000
@@ -65,6 +67,8 @@ class MeanField(variational.VariationalCosts):
     start: Start = "init"
     initial_std: Positive = 0.1
     kl_weights: Literal["even", "blundell"] = "even"
+    validation: Share = 0.0
+    patience: Count = 50
 
     fidelity: ClassVar[str] = "family-optimum"
     paper: ClassVar[str] = "Blundell et al. 2015"
@@ -98,6 +102,7 @@ class MeanField(variational.VariationalCosts):
         target.check_proper()
         if self.family == "rank-one":
             target.check_no_scales("a matrix of the rank-one family is a point, of which no scale can be inferred")
+        target, held = watch.hold_out(jax.random.fold_in(key, watch.HOLD_OUT_STREAM), target, self.validation)
         bare = target.without_data()
         estimator = self.estimator or DEFAULT_ESTIMATORS[self.family]
         run.note(self.model_differs)
@@ -110,7 +115,8 @@ class MeanField(variational.VariationalCosts):
         check_starts(target, starts, num_rows=batch_size or None)
         steps_per_epoch = variational.steps_per_epoch(target, batch_size)
         phi = _initial(family, self.initial_std)(key_init, target.relative(tree.index(starts, 0)))
-        trace = run.stage("fit", share=variational.FIT_SHARE).loop(
+        found, trace = watch.loop(
+            run.stage("fit", share=variational.FIT_SHARE),
             _ascent(
                 bare,
                 family,
@@ -124,15 +130,20 @@ class MeanField(variational.VariationalCosts):
             ),
             key_fit,
             jax.tree.map(lambda leaf: leaf[None], phi),
-            target.data,
-            num_steps=self.num_epochs * steps_per_epoch,
+            target,
+            held,
+            draw=variational.draw_of(bare, family),
+            part=variational.phi_of,
+            num_epochs=self.num_epochs,
+            steps_per_epoch=steps_per_epoch,
+            patience=self.patience,
             final_when_late=True,
         )
-        phi = tree.index(trace.state.phi, 0)
+        phi = tree.index(found, 0)
         facts = {}
         if family.has_elbo:
             kernel = variational.elbo_kernel(bare, family, batch_size)
-            before = tree.index(trace.state.before, 0)
+            before = None if held else tree.index(trace.state.before, 0)  # an end that rows chose is no optimum
             facts = variational.estimate_elbo(kernel, key_elbo, phi, before, target.data, run, steps_per_epoch)
         posterior: GaussianPosterior = family.posterior(target, phi, facts)
         return posterior
@@ -187,7 +198,7 @@ def _ascent(
         return State(phi, optimizer.init(phi), jax.random.key_data(key), jnp.asarray(0), phi)
 
     def step(key: jax.Array, state: State, data: Data) -> tuple[State, Info]:
-        batch = batch_of(data, state.batch_key, state.step_number, target.num_data, batch_size)
+        batch = batch_of(data, state.batch_key, state.step_number, target.num_data, batch_size, target.augment)
         weight = kl_weight(state.step_number)
         value, gradient = jax.value_and_grad(negative_elbo)(state.phi, noise_of(key, state), batch, weight)
         updates, rest = optimizer.update(gradient, state.rest, state.phi)
@@ -196,7 +207,7 @@ def _ascent(
         before = variational.remembered(state, num_steps, has_cosine)
         return State(phi, rest, state.batch_key, state.step_number + 1, before), info
 
-    return Kernel(init, step)
+    return Kernel(init, step, rows_ahead(target.num_data, batch_size))
 
 
 @kept

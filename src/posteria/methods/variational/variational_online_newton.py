@@ -16,8 +16,9 @@ import numpy as np
 from posteria import tree
 from posteria.compiled import kept
 from posteria.data.arrays import Data
-from posteria.data.batches import batch_of
+from posteria.data.batches import batch_of, rows_ahead
 from posteria.engine.loop import Kernel, Run
+from posteria.methods import watch
 from posteria.methods.starts import find_starts
 from posteria.methods.variational import bound as variational
 from posteria.methods.variational import families
@@ -37,8 +38,9 @@ class VariationalOnlineNewton(variational.VariationalCosts):
 
     `learning_rate` is a share of a Newton step, decayed to 0 along a cosine; `momentum` averages gradients, and
     `hessian_decay` the Hessian (None: over a tenth of the fit). `initial_hessian` is of one datum's log likelihood:
-    larger is a more careful start. `num_samples` draws a step. `start`: "init", "map", "prior", or weights. Tuning
-    tries `learning_rate`.
+    larger is a more careful start. `num_samples` draws a step. `start`: "init", "map", "prior", or weights.
+    `validation` and `patience` as in MAP.
+    Tuning tries `learning_rate`.
     """
 
     num_epochs: Count = 3000
@@ -49,6 +51,8 @@ class VariationalOnlineNewton(variational.VariationalCosts):
     initial_hessian: Positive = 1.0
     num_samples: Several = 1
     start: Start = "init"
+    validation: Share = 0.0
+    patience: Count = 50
 
     fidelity: ClassVar[str] = "family-optimum"
     paper: ClassVar[str] = "Shen et al. 2024"
@@ -63,6 +67,7 @@ class VariationalOnlineNewton(variational.VariationalCosts):
 
     def fit(self, key: jax.Array, target: Target, start: tree.Params, run: Run) -> GaussianPosterior:
         target.check_proper()
+        target, held = watch.hold_out(jax.random.fold_in(key, watch.HOLD_OUT_STREAM), target, self.validation)
         key_start, key_fit, key_elbo = jax.random.split(key, 3)
         start = self.start if start is None else start
         starts = find_starts(key_start, target, start, 1, run, self.climber())
@@ -84,12 +89,18 @@ class VariationalOnlineNewton(variational.VariationalCosts):
             batch_size,
             self.num_samples,
         )
-        trace = run.stage("fit", share=variational.FIT_SHARE).loop(
+        found, trace = watch.loop(
+            run.stage("fit", share=variational.FIT_SHARE),
             kernel,
             key_fit,
             tree.ravel_each(jax.vmap(target.relative)(starts) if target.scales else starts),
-            target.data,
-            num_steps=num_steps,
+            target,
+            held,
+            draw=_draw_of(bare),
+            part=variational.phi_of,
+            num_epochs=self.num_epochs,
+            steps_per_epoch=steps_per_epoch,
+            patience=self.patience,
             final_when_late=True,
         )
         family = families.family(bare, "diagonal")
@@ -99,8 +110,8 @@ class VariationalOnlineNewton(variational.VariationalCosts):
             std = 1 / jnp.sqrt(precision)
             return mean, std, family.init(key, family.unravel(mean), family.unravel(std))
 
-        mean, std, phi = gaussian(trace.state.phi)
-        before = gaussian(trace.state.before)[-1]
+        mean, std, phi = gaussian(found)
+        before = None if held else gaussian(trace.state.before)[-1]  # an end that rows chose is no optimum
         elbo_kernel = variational.elbo_kernel(bare, family, batch_size)
         facts = variational.estimate_elbo(elbo_kernel, key_elbo, phi, before, target.data, run, steps_per_epoch)
         return gaussian_posterior(target, mean, Diagonal(std), facts)
@@ -109,6 +120,17 @@ class VariationalOnlineNewton(variational.VariationalCosts):
 def _moments(target: Target, phi: dict[str, jax.Array]) -> tuple[tree.Params, tree.Params]:
     """Means and precisions, with the leading axis of chains."""
     return phi["mean"], phi["hessian"] + _prior(target)[1]
+
+
+@kept
+def _draw_of(target: Target) -> watch.Draw:
+    unravel = tree.unraveller(tree.widened(target.structs) if target.scales else target.structs)
+
+    def draw(key: jax.Array, phi: dict[str, jax.Array]) -> tree.Params:
+        mean, precision = _moments(target, phi)
+        return target.absolute(unravel(mean + fast_normal(key, mean.shape) / jnp.sqrt(precision)))
+
+    return watch.random_draw(draw)
 
 
 @kept
@@ -146,7 +168,7 @@ def _newton(
         return -gradient, -gradient * noise / std, value
 
     def step(key: jax.Array, state: State, data: Data) -> tuple[State, Info]:
-        batch = batch_of(data, state.batch_key, state.step_number, target.num_data, batch_size)
+        batch = batch_of(data, state.batch_key, state.step_number, target.num_data, batch_size, target.augment)
         mean, hessian, average = (state.phi[name] for name in ("mean", "hessian", "momentum"))
         precision = hessian + prior_precision
         std = 1 / jnp.sqrt(precision)
@@ -166,7 +188,7 @@ def _newton(
         before = variational.remembered(state, num_steps, has_cosine=True)
         return State(phi, None, state.batch_key, number, before), Info(value, jnp.asarray(num_samples))
 
-    return Kernel(init, step)
+    return Kernel(init, step, rows_ahead(target.num_data, batch_size))
 
 
 @kept
