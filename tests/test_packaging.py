@@ -23,6 +23,7 @@ DISTRIBUTIONS = {
     "ml_dtypes": "ml-dtypes",
     "arviz_base": "arviz-base",
     "tensorboardX": "tensorboardx",
+    "PIL": "pillow",
 }
 
 
@@ -52,7 +53,8 @@ def imported(source: str) -> set[str]:
 def test_what_is_imported_is_required_and_what_is_required_is_imported():
     modules = set().union(*(imported(path.read_text()) for path in Path(posteria.__file__).parent.rglob("*.py")))
     modules -= {*sys.stdlib_module_names, "posteria", "predict"}  # `predict` is an exported folder's own
-    required = names(PROJECT["dependencies"] + extras("arviz", "equinox", "parquet", "tensorboard", "testing", "torch"))
+    brought = extras("arviz", "equinox", "images", "parquet", "tensorboard", "testing", "torch")
+    required = names(PROJECT["dependencies"] + brought)
     assert {DISTRIBUTIONS.get(name, name) for name in modules} == required
 
 
