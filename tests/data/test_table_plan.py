@@ -11,7 +11,7 @@ import pytest
 
 from data.awkward import MAKERS
 from posteria.data import TablePlan, plan_table
-from posteria.data.source import read_source
+from posteria.data.origin import read_origin
 from posteria.data.table_file import read_frame
 from posteria.errors import DataError, SettingError
 
@@ -21,7 +21,7 @@ def test_awkward_files_are_planned_right(make, tmp_path):
     if make.__name__ == "parquet" and importlib.util.find_spec("pyarrow") is None:
         pytest.skip("pyarrow is not installed")
     file = make(tmp_path)
-    source = read_source(str(file.path), file.target)
+    source = read_origin(str(file.path), file.target)
     assert {column.name: column.taken for column in source.plan.columns} == file.taken
     assert (source.kind, source.num_rows, source.plan.rows) == (file.kind, file.rows, file.rows)
     text = source.plan.text()

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from posteria import tree
     from posteria.data.arrays import Data
+    from posteria.data.origin import Origin
     from posteria.data.preparation import Preparation
-    from posteria.data.source import Source
     from posteria.models.model import Model
     from posteria.models.priors import Prior
     from posteria.networks import Network
@@ -108,12 +108,12 @@ def fit(
 ) -> None:
     """Fit a Bayesian network to a table; the folder then predicts, and survives a kill."""
     from posteria import runs
-    from posteria.data.source import read_source
+    from posteria.data.origin import read_origin
     from posteria.engine.layout import use_cores
     from posteria.models.priors import Normal
 
     taken = as_pairs(as_)
-    source = read_source(data, target, kind, ignore or (), taken, encoding)
+    source = read_origin(data, target, kind, ignore or (), taken, encoding)
     if method is None and settings:
         raise SettingError(
             f"--set {settings[0]} without a method", "--method beside it", "`posteria methods` lists them"
@@ -158,7 +158,7 @@ def fit(
 
 
 def _choose(
-    source: "Source", method: Any, quality: str, network: str | None, prior: "Prior | None", temperature: float
+    source: "Origin", method: Any, quality: str, network: str | None, prior: "Prior | None", temperature: float
 ) -> "tuple[Preparation, tuple[Data, np.ndarray], Model, Any, str]":
     """How rows are prepared, those rows, the model, the method, and what it costs in words.
 
@@ -197,7 +197,7 @@ def resume(
 ) -> None:
     """Continue an interrupted fit, bit-identically; a finished one is shown."""
     from posteria import runs
-    from posteria.data.source import read_source
+    from posteria.data.origin import read_origin
     from posteria.engine.layout import use_cores
     from posteria.posteriors import store
 
@@ -212,7 +212,7 @@ def resume(
     origin = attached["source"]
     kind = preparation.kind if origin["kind"] is None and preparation.encoder is not None else origin["kind"]
     read = origin.get("ignore", ()), origin.get("as", {}), origin.get("encoding")
-    source = read_source(data or origin["data"], origin["target"], kind, *read)
+    source = read_origin(data or origin["data"], origin["target"], kind, *read)
     x, y = source.training(preparation)
     own_network = own_parts(manifest, preparation, network, methods)
     max_seconds = None if minutes is None else 60 * minutes

@@ -10,8 +10,8 @@ import numpy as np
 
 from posteria.data import splits
 from posteria.data.arrays import Data, check_same_length, check_x, num_rows, rows
+from posteria.data.origin import Origin, origin_of_frame, read_more, read_origin
 from posteria.data.preparation import Preparation
-from posteria.data.source import Source, read_more, read_source, source_of_frame
 from posteria.data.splits import Split, Splits, extremes
 from posteria.data.standardise import Standardiser
 from posteria.data.table_columns import Category, Means
@@ -189,23 +189,23 @@ def _source(
     ignore: Sequence[str],
     as_: Mapping[str, str],
     encoding: str | None,
-) -> Source:
+) -> Origin:
     if isinstance(data, str | Path):
-        return read_source(str(data), target, kind, ignore, as_, encoding)
-    return source_of_frame(data, target, kind, ignore, as_=as_)
+        return read_origin(str(data), target, kind, ignore, as_, encoding)
+    return origin_of_frame(data, target, kind, ignore, as_=as_)
 
 
-def _as_they_are(model: Model, data: tuple[Any, Any], name: str) -> Source:
+def _as_they_are(model: Model, data: tuple[Any, Any], name: str) -> Origin:
     if len(data) > 2:
         raise DataError("data with weights", "(x, y): test rows count once each", "leave the weights out")
     target = Target(model, data)  # refuses what cannot be fitted, and says why
     kind = kind_of(model)
     num_classes = max(target.num_outputs or 0, 2) if kind == "classes" else 0  # one output is two classes
     class_names = tuple(map(str, range(num_classes)))
-    return Source(name, kind, "", class_names, None, check_x(data[0]), np.asarray(target.data[1]))  # type: ignore[index]
+    return Origin(name, kind, "", class_names, None, check_x(data[0]), np.asarray(target.data[1]))  # type: ignore[index]
 
 
-def _test_rows(model: Model | None, test: Any, source: Source, encoding: str | None) -> Source | None:
+def _test_rows(model: Model | None, test: Any, source: Origin, encoding: str | None) -> Origin | None:
     if test is None:
         return None
     if model is None:
@@ -218,8 +218,8 @@ def _test_rows(model: Model | None, test: Any, source: Source, encoding: str | N
 
 
 def _split(
-    source: Source, seeds: list[int], split: str, group: str | None, time: str | None, test: Source | None
-) -> tuple[Source, Splits]:
+    source: Origin, seeds: list[int], split: str, group: str | None, time: str | None, test: Origin | None
+) -> tuple[Origin, Splits]:
     """The rows (with given test rows behind them, without a column that only splits), and a split a seed."""
     ways = [name for name, way in {"group": group, "time": time, "test": test}.items() if way is not None]
     if len(ways) > 1 or (ways and split != "random"):
@@ -237,7 +237,7 @@ def _split(
     return source, splits.of_rows(source.num_rows, split, seeds)
 
 
-def _fold(seed: int, source: Source, split: Split, given: Json, is_prepared: bool) -> Fold:
+def _fold(seed: int, source: Origin, split: Split, given: Json, is_prepared: bool) -> Fold:
     """One split; inputs out of distribution are those given, the data set's partners, or the furthest of its rows."""
     train, test = split
     if not is_prepared:
@@ -284,7 +284,7 @@ def describe(
     } | more
 
 
-def _facts(source: Source, folds: tuple[Fold, ...]) -> Json:
+def _facts(source: Origin, folds: tuple[Fold, ...]) -> Json:
     """The `data` part of results.json."""
     preparation = folds[0].preparation
     encoder = None if preparation is None else preparation.encoder

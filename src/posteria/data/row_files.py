@@ -119,9 +119,7 @@ def _parquet(files: list[str], x: Any, y: str | None, text: str) -> Source:
     try:
         import pyarrow.parquet as pq
     except ImportError as error:
-        raise SettingError(
-            "pyarrow is not installed", "it, to read Parquet", "pip install posteria[tables]"
-        ) from error
+        raise SettingError("pyarrow is not installed", "it, to read Parquet", "pip install posteria[tables]") from error
     names = list(pq.ParquetFile(files[0]).schema_arrow.names)
     if y is None or y not in names:
         raise DataError(f"y={y!r} of {text}", f"one of its columns: {names}", "name the target: y=")

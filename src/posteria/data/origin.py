@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Source:
+class Origin:
     """Rows as they came: a frame with its target column, or arrays x; and y."""
 
     name: str
@@ -88,12 +88,12 @@ class Source:
         """Inputs unlike these rows, by name, where the data set has such partners."""
         return sets.foreign_to(self.name, self.x[rows]) if self.is_named else {}
 
-    def without(self, column: str) -> "Source":
+    def without(self, column: str) -> "Origin":
         """Without a column of the frame that is no input, because it splits the rows."""
         assert self.frame is not None and self.plan is not None
         return replace(self, frame=self.frame.drop(columns=column), plan=self.plan.without(column))
 
-    def with_test(self, other: "Source") -> "Source":
+    def with_test(self, other: "Origin") -> "Origin":
         """The rows of another behind these, to test on."""
         if self.frame is None or other.frame is None:
             x = arrays.joined(self.x, other.x)
@@ -105,20 +105,20 @@ class Source:
         return replace(self, frame=frame, y=y, class_names=names, num_test=other.num_rows)
 
 
-def read_source(
+def read_origin(
     text: str,
     target: str | None = None,
     kind: str | None = None,
     ignore: Sequence[str] = (),
     as_: Mapping[str, str] = {},
     encoding: str | None = None,
-) -> Source:
+) -> Origin:
     """A table (by its ending, with `target`, without the columns to `ignore`, others taken as `as_` says), an .npz with
     arrays x and y, or the name of a data set."""
     path = Path(text)
     if is_table(path):
         name = path.name.partition(".")[0] or path.stem
-        return source_of_frame(read_frame(path, encoding=encoding), target, kind, ignore, name, as_)
+        return origin_of_frame(read_frame(path, encoding=encoding), target, kind, ignore, name, as_)
     if ignore or as_ or encoding:
         asked = [*ignore, *as_, *filter(None, [encoding])]
         raise SettingError(f"how to read columns, {asked}, of {text!r}", "those of a table alone", "leave it out")
@@ -126,7 +126,7 @@ def read_source(
         x, y = _read_arrays(path)
         kind = _kind(y, kind)
         names = tuple(map(str, np.unique(y))) if kind == "classes" else ()
-        return Source(path.stem, kind, "", names, None, _floating(x), _targets(y, kind, names))
+        return Origin(path.stem, kind, "", names, None, _floating(x), _targets(y, kind, names))
     if path.exists():
         known = (*TEXTS, *BINARY, ".npz")
         raise DataError(f"{text} ends in {path.suffix!r}", f"one of {known}", "save it as a CSV")
@@ -135,7 +135,7 @@ def read_source(
             f"--target {target} for {text!r}", "a target only for a table", "leave it out, or name a file"
         )
     dataset = sets.load(text)
-    return Source(
+    return Origin(
         text,
         dataset.kind,
         "",
@@ -148,14 +148,14 @@ def read_source(
     )
 
 
-def source_of_frame(
+def origin_of_frame(
     frame: Any,
     target: str | None,
     kind: str | None = None,
     ignore: Sequence[str] = (),
     name: str = "data",
     as_: Mapping[str, str] = {},
-) -> Source:
+) -> Origin:
     """A table with a header; refused here, before anything is planned, if it cannot be learnt from."""
     frame = as_frame(frame)
     notes = frame.attrs.get("notes", [])
@@ -173,12 +173,12 @@ def source_of_frame(
     frame = frame.drop(columns=[column.name for column in plan.columns if column.taken == "ignored"])
     kind = KIND_OF[plan.target.taken]
     y, names = target_values(frame[target], kind)
-    source = Source(name, kind, target, names, frame, y=y, plan=plan)
+    source = Origin(name, kind, target, names, frame, y=y, plan=plan)
     source.prepare()  # a table of which nothing can be learnt is refused
     return source
 
 
-def read_more(data: Any, source: Source, encoding: str | None = None) -> Source:
+def read_more(data: Any, source: Origin, encoding: str | None = None) -> Origin:
     """Further rows of the same kind, from a file or a frame: so they may be few, and all of one value or class."""
     if source.frame is None:
         path = Path(str(data))
