@@ -22,6 +22,8 @@ from posteria.models.tabular import model_for
 QUICK = po.MAP(num_epochs=60, learning_rate=0.05)
 EXEMPT = {
     "check_dataframe_column_names_consistency": "columns of a frame are matched by name: another order is no error",
+    "check_sample_weight_equivalence_on_dense_data": "equal to 1e-4, not to scikit-learn's 1e-7: in float32 "
+    "(tests/test_estimator_settings.py has it where a fit ends at its mode)",
 }
 
 

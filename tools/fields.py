@@ -87,6 +87,7 @@ MEANINGS = {
     "thinning": "steps of a chain from one draw to the next",
     "trajectory": "length of a trajectory, in units of the prior; None: a quarter period",
     "tune": "what the evidence sets while the mode is found; None: nothing",
+    "tune_prior": "what sets the prior's scale at weights that are given; None: nothing",
     "tune_every": "epochs from one such setting to the next",
     "polish": "whether an ascent goes on to a stationary point, on all rows",
     "validation": "share of the rows that are held out to stop by",

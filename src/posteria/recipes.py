@@ -71,7 +71,7 @@ def recipe_for(
     if likelihood is None and quality != "fast" and kind == "regression":
         return (balanced if quality == "balanced" else best)(len(y), num_outputs, resolution_of(y))
     if likelihood is None:
-        likelihood = default_likelihood(kind)
+        likelihood = default_likelihood(kind, num_outputs)
     outputs = num_outputs * getattr(likelihood, "outputs_per_target", 1)
     if quality == "fast":
         return fast(len(y), outputs, likelihood)

@@ -10,6 +10,7 @@ from scipy import optimize, stats
 
 import posteria as po
 from posteria.errors import SettingError
+from posteria.methods.watch import hold_out
 from posteria.testing import ExactLaws, linear_regression
 from posteria.testing.laws import _fitted
 
@@ -185,3 +186,68 @@ def test_it_resumes_and_an_ensemble_of_it_is_a_mixture(tmp_path):
     again = po.resume(tmp_path / "run", data=known.data, network=known.model.network, progress=False)
     np.testing.assert_array_equal(posterior.predict(known.data[0]).mean, again.predict(known.data[0]).mean)
     assert len(posterior.members) == 2
+
+
+# ---- the prior's scale, after training
+
+
+@pytest.fixture(scope="module")
+def given():
+    """A model, data, and weights that are no mode of it: (model, data, start)."""
+    known = linear_regression()
+    start = {"bias": known.mean[:1] * 0.9, "weight": 1.1 * known.mean[1:, None]}
+    return known.model, known.data, start
+
+
+def stds_of(posterior):
+    return [posterior.model.prior.unit(leaf) for leaf in posterior.target.leaves]
+
+
+def test_one_scale_after_training_has_the_largest_evidence(given):
+    model, data, start = given
+    posterior = po.fit(model, data, po.Laplace("full", tune_prior="evidence"), start=start, progress=False)
+
+    def negative_evidence(log_std):
+        other = dataclasses.replace(model, prior=po.priors.Normal(float(np.exp(log_std))))
+        return -po.fit(other, data, po.Laplace("full"), start=start, progress=False).log_evidence()
+
+    best = np.exp(optimize.minimize_scalar(negative_evidence, bounds=(-2, 2), method="bounded").x)
+    np.testing.assert_allclose(stds_of(posterior), best, rtol=5e-3)
+    np.testing.assert_array_equal(posterior.mean_params["weight"], np.float32(start["weight"]))
+    by_leaf = po.fit(model, data, po.Laplace("full", tune_prior="layers"), start=start, progress=False)
+    assert by_leaf.log_evidence() > posterior.log_evidence() > -negative_evidence(np.log(0.7))
+
+
+def test_by_validation_held_out_rows_are_predicted_best(given, tmp_path):
+    model, data, start = given
+    tuned = po.fit(model, data, po.Laplace("full", tune_prior="validation"), start=start, key=3, progress=False)
+    found = stds_of(tuned)[0]
+    key, _ = jax.random.split(jax.random.key(3))
+    part, held = hold_out(key, po.Target(model, data), 0.2)
+
+    def score(std):
+        other = dataclasses.replace(model, prior=po.priors.Normal(std))
+        posterior = po.fit(other, part.data, po.Laplace("full"), start=start, progress=False)
+        return float(posterior.predict(held.left_out[0]).log_prob(held.left_out[1]).mean())
+
+    assert score(found) > max(score(std) for std in np.geomspace(0.01, 10, 7)) - 1e-3
+    assert "held-out rows" in " ".join(tuned.facts["notes"])
+    tuned.save(tmp_path / "saved")
+    loaded = po.load(tmp_path / "saved", network=model.network)
+    np.testing.assert_array_equal(loaded.spread.covariance(), tuned.spread.covariance())
+
+
+def test_a_scale_is_not_tuned_where_nothing_is_given_or_nothing_tells_it(given):
+    model, data, start = given
+    method = po.Laplace(tune_prior="evidence")
+    with pytest.raises(SettingError, match="MAP"):
+        po.fit(model, data, method, progress=False)
+    with pytest.raises(SettingError, match="without data"):
+        po.fit(model, (data[0], None), method, start=start, progress=False)
+    for other, said in {
+        "temperature": dataclasses.replace(model, temperature=0.5),
+        "a Normal one": dataclasses.replace(model, prior=po.priors.Laplace(1.0)),
+        "by the evidence already": dataclasses.replace(model, prior=po.priors.Normal(po.infer)),
+    }.items():
+        with pytest.raises(SettingError, match=other):
+            po.fit(said, data, method, start=start, progress=False)

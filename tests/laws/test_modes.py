@@ -222,3 +222,23 @@ def test_a_variational_fit_that_is_not_done_says_so(method):
     assert posterior.facts["drift"] > ENOUGH
     (note,) = posterior.facts["notes"]
     assert f"rose by {posterior.facts['drift']:.2g} nats" in note
+
+
+DROPOUT = [po.MCDropout(), po.ConcreteDropout(), po.VariationalDropout("weight"), po.SparseVariationalDropout()]
+
+
+@pytest.mark.parametrize("method", DROPOUT, ids=lambda method: type(method).__name__)
+def test_so_does_dropout(method):
+    """A small step from afar: what is left of the way shows in the bound, by the same noise at both ends."""
+    known = linear_regression()
+    posterior = po.fit(
+        known.model, known.data, dataclasses.replace(method, num_epochs=100, learning_rate=1e-3), progress=False
+    )
+    assert posterior.facts["drift"] > max(ENOUGH, 2 * posterior.facts["drift_error"])
+    assert f"rose by {posterior.facts['drift']:.2g} nats" in " ".join(posterior.facts["notes"])
+
+
+def test_dropout_that_is_done_has_no_drift():
+    known = linear_regression()
+    posterior = po.fit(known.model, known.data, po.MCDropout(), progress=False)
+    assert abs(posterior.facts["drift"]) < ENOUGH and not posterior.facts["notes"]

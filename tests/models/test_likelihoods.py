@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from scipy import integrate, special, stats
 
-from posteria.errors import DataError, SettingError, StoreError
+from posteria.errors import DataError, NetworkError, SettingError, StoreError
 from posteria.models import likelihoods as lik
 from posteria.settings import infer
 
@@ -231,3 +231,28 @@ def test_a_class_of_the_users_own_meets_the_contract_and_is_not_written_down():
         pass
 
     assert lik.to_json(Gaussian()) is None
+
+
+def test_several_noises_are_those_of_targets_alone():
+    several, one = (lik.Gaussian(shape=2.0, rate=0.5, num_noises=num) for num in (2, 1))
+    own = {"log_precision": jnp.float32([1.0, -2.0])}
+    alone = [{"log_precision": value} for value in own["log_precision"]]
+    outputs, y = np.random.default_rng(0).normal(size=(2, 7, 2)).astype(np.float32)
+
+    def joined(of_one, axis=-1):
+        return np.concatenate([of_one(each, outputs[:, [i]], y[:, [i]]) for i, each in enumerate(alone)], axis)
+
+    np.testing.assert_allclose(several.log_prior(own), sum(one.log_prior(each) for each in alone), rtol=1e-6)
+    terms = joined(lambda own, outputs, y: one.log_prob(own, outputs, y)[:, None]).sum(1)
+    np.testing.assert_allclose(several.log_prob(own, outputs, y), terms, rtol=1e-5)
+    np.testing.assert_allclose(several.cdf(own, outputs, y), joined(one.cdf), rtol=1e-5)
+    np.testing.assert_allclose(several.quantile(own, outputs, 0.2), joined(lambda o, f, y: one.quantile(o, f, 0.2)))
+    np.testing.assert_allclose(several.moments(own, outputs)[1], joined(lambda o, f, y: one.moments(o, f)[1]))
+    hessians = several.output_hessian(own, outputs)
+    np.testing.assert_allclose(hessians[0], np.diag(np.exp(own["log_precision"])), rtol=1e-6)
+    drawn = several.sample_own(jax.random.key(0))["log_precision"]
+    assert drawn.shape == (2,) and drawn[0] != drawn[1]
+    with pytest.raises(NetworkError, match="num_noises"):
+        several.check(np.zeros((4, 3)), 3)
+    with pytest.raises(SettingError, match="num_noises"):
+        lik.Gaussian(0.3, num_noises=2)

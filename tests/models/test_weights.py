@@ -80,7 +80,7 @@ def test_weights_of_1_are_none_and_rows_of_weight_0_may_hold_anything_finite():
         (np.full(24, np.nan), "NaN"),
         (WEIGHT[:5], "one weight for each row"),
         (WEIGHT[:, None], "one weight for each row"),
-        (np.zeros(24), "all weights are 0"),
+        (np.zeros(24), "all weights are zero"),
         (["a"] * 24, "numbers"),
         (2.0, "scalar"),
     ],

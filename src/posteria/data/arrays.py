@@ -62,7 +62,7 @@ def check_weight(weight: ArrayLike, num: int) -> np.ndarray:
         where = _few(np.flatnonzero(values < 0), "row")
         raise DataError(f"weight has negative values ({where})", "0 or more", "a weight of 0 leaves a row out")
     if not (values > 0).any():
-        raise DataError("all weights are 0", "some rows that count", "pass a weight above 0 for these")
+        raise DataError("all weights are zero", "some rows that count", "pass a weight above 0 for these")
     return values
 
 

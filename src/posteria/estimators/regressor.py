@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_array, column_or_1d
 
 from posteria.data.frames import as_values
 from posteria.estimators.table_estimator import Rows, TableEstimator, can_update, check_lengths
+from posteria.estimators.weighing import counted
 
 
 class Regressor(RegressorMixin, TableEstimator):
@@ -20,32 +21,40 @@ class Regressor(RegressorMixin, TableEstimator):
 
     kind = "regression"
 
-    def fit(self, X: Rows, y: ArrayLike) -> Self:
+    def fit(self, X: Rows, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """`sample_weight` is how often each row counts in the likelihood: 2 is the row twice, 0 leaves it out."""
         frame = self._frame(X, reset=True)
-        return self._fit(frame, self._checked(y, len(frame)))
+        frame, checked, weight = counted(frame, self._checked(y, len(frame)), sample_weight)
+        return self._fit(frame, checked, weight=weight)
 
     @available_if(can_update)
-    def partial_fit(self, X: Rows, y: ArrayLike) -> Self:
+    def partial_fit(self, X: Rows, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """More rows: the posterior so far is their prior. The first call sets units and categories."""
         if not hasattr(self, "posterior_"):
-            return self.fit(X, y)
+            return self.fit(X, y, sample_weight)
         frame = self._frame(X, reset=False)
-        return self._update(frame, self._checked(y, len(frame)))
+        return self._update(*counted(frame, self._checked(y, len(frame)), sample_weight))
 
-    def predict(self, X: Rows, return_std: bool = False) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
-        """The mean, or (mean, std)."""
-        predictive = self._predict(X)
+    def predict(
+        self, X: Rows, return_std: bool = False, groups: ArrayLike | None = None
+    ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
+        """The mean, or (mean, std); `groups` of the rows where it was calibrated by groups, as in all that follow."""
+        predictive = self._predict(X, groups)
         mean = self._shaped(predictive.mean)
         return (mean, self._shaped(predictive.std)) if return_std else mean
 
-    def interval(self, X: Rows, level: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
+    def interval(self, X: Rows, level: float = 0.9, groups: ArrayLike | None = None) -> tuple[np.ndarray, np.ndarray]:
         """(lower, upper): the central interval that holds `level` of the prediction."""
-        lower, upper = self._predict(X).interval(level)
+        lower, upper = self._predict(X, groups).interval(level)
         return self._shaped(lower), self._shaped(upper)
 
-    def sample(self, X: Rows, num: int, key: int = 0) -> np.ndarray:
+    def quantile(self, X: Rows, q: float | ArrayLike, groups: ArrayLike | None = None) -> np.ndarray:
+        """What y is below with probability q: (n,), or (n, targets); with a leading axis where q is a list."""
+        return self._shaped(self._predict(X, groups).quantile(q))
+
+    def sample(self, X: Rows, num: int, key: int = 0, groups: ArrayLike | None = None) -> np.ndarray:
         """Draws of y: (num, n) or (num, n, targets)."""
-        return self._shaped(self._predict(X).sample(key, num))
+        return self._shaped(self._predict(X, groups).sample(key, num))
 
     def _checked(self, y: ArrayLike, num_rows: int) -> np.ndarray:
         if y is None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self, Union
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from posteria import nn
@@ -20,6 +20,9 @@ from posteria.data.table_plan import plan_table
 from posteria.data.table_target import is_counted
 from posteria.engine.progress import Progress
 from posteria.errors import DataError, SettingError
+from posteria.estimators import nested
+from posteria.estimators.stored import StoredEstimator
+from posteria.estimators.weighing import as_often
 from posteria.methods import registry
 from posteria.methods.gaussians.laplace import default_map
 from posteria.methods.points.map import MAP
@@ -28,15 +31,13 @@ from posteria.models.model import Model
 from posteria.models.priors import FromPosterior, Prior
 from posteria.models.tabular import model_for
 from posteria.models.target import Target
-from posteria.posteriors import saving
-from posteria.posteriors.base import Posterior
 from posteria.posteriors.calibrated import CalibratedPosterior
 from posteria.posteriors.diagnosis import Diagnosis
 from posteria.posteriors.left_out import FoldsPosterior
 from posteria.posteriors.units import in_units
 from posteria.recipes import Recipe, recipe_for
 from posteria.runs import fit as fit_model
-from posteria.tree import Json, Params
+from posteria.tree import Params
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,7 +47,7 @@ DEFAULT_NETWORK = "mlp:50,50"
 VALIDATION = 0.1  # share of the rows that early stopping holds out
 
 
-class TableEstimator(BaseEstimator):
+class TableEstimator(StoredEstimator):
     """Rows to a network's inputs, a posterior, and its verbs, in the data's own units.
 
     `X` is a frame (of pandas, polars, pyarrow: categories, booleans, dates, text, missing values) or an array. Columns
@@ -83,37 +84,65 @@ class TableEstimator(BaseEstimator):
         self.progress = progress
         self.random_state = random_state
 
-    def _fit(self, frame: "pd.DataFrame", y: np.ndarray, class_names: tuple[str, ...] = ()) -> Self:
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The settings; with `deep` those of method, likelihood and prior too: `method__num_epochs`."""
+        params = dict(super().get_params(deep))
+        if deep:
+            for part in nested.PARTS:
+                params |= {f"{part}__{name}": value for name, value in nested.settings_of(params[part]).items()}
+        return params
+
+    def set_params(self, **params: Any) -> Self:
+        """Change settings, of parts too: `set_params(method__num_epochs=50)`; a name becomes the method it names."""
+        own, inner = nested.split(params)
+        if unknown := sorted(set(inner) - set(nested.PARTS)):
+            raise SettingError(f"{unknown[0]}__{next(iter(inner[unknown[0]]))}", f"a part of {nested.PARTS}", "mend it")
+        super().set_params(**own)
+        for part, settings in inner.items():
+            setattr(self, part, nested.changed(part, getattr(self, part), settings))
+        return self
+
+    def _fit(
+        self, frame: "pd.DataFrame", y: np.ndarray, class_names: tuple[str, ...] = (), weight: np.ndarray | None = None
+    ) -> Self:
         kind = self._target_kind(y)
         asked = None if kind == "counts" and self.likelihood is None else kind
         self.plan_ = plan_table(frame, as_=self.as_ or {}, kind=asked, y=_series(y, class_names))
-        self.preparation_ = Preparation.from_features(frame, y, kind, class_names, self.plan_)
+        often, y_often = as_often(frame, y, weight)
+        self.preparation_ = Preparation.from_features(often, y_often, kind, class_names, self.plan_)
         self._recipe: Recipe | None = None
         if self.method is None:
             num_outputs = self.preparation_.num_outputs
             self._recipe = recipe_for(self.quality, kind, self._targets(y), num_outputs, self.likelihood)
-            encoded = self.preparation_.encode_training(frame, y)
+            encoded = self.preparation_.encode_training(often, y_often)
             self.preparation_ = self.preparation_.with_bins(encoded, self._recipe.num_bins(encoded.shape[1]))
             Progress(self.progress).say(f"{self.quality}: {self._recipe.cost}")
         self._say_what_was_imputed()
-        self._fit_posterior(frame, y, self.prior, None)
+        self._fit_posterior(frame, y, weight, self.prior, None)
         return self
 
-    def _update(self, frame: "pd.DataFrame", y: np.ndarray) -> Self:
+    def _update(self, frame: "pd.DataFrame", y: np.ndarray, weight: np.ndarray | None) -> Self:
         """The posterior so far as the prior of new rows; a calibration of it does not hold for the new one."""
         so_far: Any = self._uncalibrated()
-        self._fit_posterior(frame, y, FromPosterior(so_far), so_far.mean_params)
+        self._fit_posterior(frame, y, weight, FromPosterior(so_far), so_far.mean_params)
         fitted: Any = self.posterior_
         # of all rows together the prior is the first one, which can be written down
         model = replace(fitted.model, prior=so_far.model.prior)
         fitted.target = Target(model, (fitted.target.blank_input, None))
         return self
 
-    def _fit_posterior(self, frame: "pd.DataFrame", y: np.ndarray, prior: Prior | None, start: Params | None) -> None:
+    def _fit_posterior(
+        self,
+        frame: "pd.DataFrame",
+        y: np.ndarray,
+        weight: np.ndarray | None,
+        prior: Prior | None,
+        start: Params | None,
+    ) -> None:
         model, method = self._chosen(len(y), prior)
         is_first = start is None  # rows of an update have no part in the means of targets that columns became
         inputs = self.preparation_.training_inputs(frame, y) if is_first else self.preparation_.inputs(frame)
-        data = inputs, self._targets(y)
+        data = inputs, self._targets(y), weight
         self.posterior_ = fit_model(
             model,
             data,
@@ -179,11 +208,26 @@ class TableEstimator(BaseEstimator):
     def _uncalibrated(self) -> Any:
         return self.posterior_.inner if isinstance(self.posterior_, CalibratedPosterior) else self.posterior_
 
-    def calibrate(self, X: Rows, y: ArrayLike) -> Self:
-        """Calibrate on rows that were not fitted to: intervals (sets of classes) then hold what they promise."""
+    def calibrate(self, X: Rows, y: ArrayLike, groups: ArrayLike | None = None) -> Self:
+        """Calibrate on rows that were not fitted to: intervals (sets of classes) then hold what they promise.
+
+        With `groups`, a label a row, within each of them: predictions then want the groups of their rows.
+        """
         check_is_fitted(self, "posterior_")
-        self.posterior_ = self.posterior_.calibrate(self._inputs(X), self._targets(self._known(y)))
+        targets = self._targets(self._known(y))
+        self.posterior_ = self.posterior_.calibrate(self._inputs(X), targets, groups=groups)
         return self
+
+    def aleatoric(self, X: Rows, groups: ArrayLike | None = None) -> np.ndarray:
+        """The part of the uncertainty that more rows would not remove: of numbers a variance, of classes an entropy."""
+        return self._shaped(self._predict(X, groups).aleatoric)
+
+    def epistemic(self, X: Rows, groups: ArrayLike | None = None) -> np.ndarray:
+        """The part that more rows like these would remove; with `aleatoric` the whole, std**2 or `entropy`."""
+        return self._shaped(self._predict(X, groups).epistemic)
+
+    def _shaped(self, values: np.ndarray) -> np.ndarray:
+        return values
 
     def thin(self, num_draws: int, X: Rows | None = None) -> Self:
         """Keep fewer draws, chosen to keep the predictions at X."""
@@ -195,47 +239,6 @@ class TableEstimator(BaseEstimator):
         """Write a folder that predicts with JAX alone, from frames or CSVs; returns its size in bytes."""
         check_is_fitted(self, "posterior_")
         return self.posterior_.export(path, **settings)
-
-    def save(self, path: str | Path, if_exists: str = "error") -> None:
-        """Write the fitted estimator to a folder; `load` reads it."""
-        check_is_fitted(self, "posterior_")
-        self.posterior_.save(path, if_exists)
-
-    @classmethod
-    def load(
-        cls,
-        path: str | Path,
-        network: Any = None,
-        likelihood: Likelihood | None = None,
-        prior: Prior | None = None,
-    ) -> Self:
-        """The fitted estimator again; pass what could not be written down: your own network, likelihood or prior."""
-        posterior = saving.load(path, network, likelihood, prior)
-        settings = dict(posterior.attached.get("estimator", {}))
-        if settings.pop("class", None) != cls.__name__:
-            raise DataError(f"{path} does not hold a {cls.__name__}", "a folder that its save wrote", "use po.load")
-        for name in ("method", "network"):  # "mypkg:Mine" was the user's word; from a file it imports nothing
-            if _is_own(settings.get(name)):
-                del settings[name]
-        fitted = {name: settings.pop(name) for name in list(settings) if name.endswith("_")}
-        model = posterior.model
-        parts = {"network": model.network, "likelihood": model.likelihood, "prior": model.prior}
-        objects = {name: part for name, part in parts.items() if name not in settings}
-        given = {"network": network, "likelihood": likelihood, "prior": prior}
-        estimator = cls(**settings | objects | {name: part for name, part in given.items() if part is not None})
-        if "method" not in settings:
-            estimator.method = _method_of(posterior)
-        estimator.posterior_ = posterior
-        estimator.preparation_ = Preparation.from_json(posterior.attached["preparation"])
-        if estimator.preparation_.plan is not None:
-            estimator.plan_ = estimator.preparation_.plan
-        for name, value in fitted.items():
-            setattr(estimator, name, np.asarray(value, object) if name == "feature_names_in_" else value)
-        estimator._restore_classes()
-        return estimator
-
-    def _restore_classes(self) -> None:
-        pass
 
     # ---- rows
 
@@ -278,9 +281,13 @@ class TableEstimator(BaseEstimator):
         check_is_fitted(self, "posterior_")
         return self.preparation_.inputs(self._frame(X, reset=False))
 
-    def _predict(self, X: Rows) -> Any:
+    def _predict(self, X: Rows, groups: ArrayLike | None = None) -> Any:
         """A Predictive, calibrated or not, in the data's units."""
         inputs = self._inputs(X)
+        if isinstance(self.posterior_, CalibratedPosterior):
+            return in_units(self.posterior_.predict(inputs, groups=groups), self.preparation_.y)
+        if groups is not None:
+            raise DataError("groups, and nothing was calibrated by them", "no groups", "calibrate(X, y, groups=...)")
         return in_units(self.posterior_.predict(inputs), self.preparation_.y)
 
     def _known(self, y: ArrayLike) -> np.ndarray:
@@ -309,27 +316,6 @@ class TableEstimator(BaseEstimator):
         is_counts = self.kind == "regression" and y.ndim == 1 and is_counted(*np.unique(y, return_counts=True))
         return "counts" if is_counts else self.kind
 
-    # ---- storing
-
-    def _settings(self) -> Json:
-        """What can be written down of this estimator."""
-        plain = {name: value for name, value in self.get_params(deep=False).items() if _is_plain(value)}
-        names = getattr(self, "feature_names_in_", None)
-        fitted = {"n_features_in_": self.n_features_in_} | ({} if names is None else {"feature_names_in_": list(names)})
-        return {"class": type(self).__name__} | plain | fitted
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = dict(super().__getstate__())
-        if "posterior_" in state:
-            state["posterior_"] = saving.pack(state["posterior_"])
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        if "posterior_" in state:
-            network = None if isinstance(self.network, str) else self.network  # a spelling is in the pack
-            self.posterior_ = saving.unpack(state["posterior_"], network, self.likelihood, self.prior)
-
     def __str__(self) -> str:
         learnt = self.posterior_.model.learnt if hasattr(self, "posterior_") else ""
         return f"{self!r}\nscales learnt: {learnt}" if learnt else repr(self)
@@ -357,22 +343,6 @@ def check_lengths(num_rows: int, y: np.ndarray) -> None:
         raise DataError(f"X has {num_rows} rows, y has {len(y)}", "the same number", "check how they were joined")
 
 
-def _method_of(posterior: Posterior) -> Any:
-    """The method that fitted it; the default, and said so, where that could not be written down."""
-    stored = posterior.facts["method"]
-    try:
-        return registry.from_json(stored)
-    except SettingError as told:
-        warnings.warn(f"{told}; before another fit, set_params(method=...)", stacklevel=3)
-        return "laplace"
-
-
-def _is_plain(value: object) -> bool:
-    if isinstance(value, dict):
-        return all(isinstance(each, str) for pair in value.items() for each in pair)
-    return value is None or isinstance(value, bool | int | float | str)
-
-
 def _series(y: np.ndarray, class_names: tuple[str, ...]) -> "pd.Series | None":
     """One target as a column, classes by their names."""
     import pandas as pd
@@ -382,11 +352,8 @@ def _series(y: np.ndarray, class_names: tuple[str, ...]) -> "pd.Series | None":
     return pd.Series(np.array(class_names, object)[y] if class_names else y)
 
 
-def _is_own(value: object) -> bool:
-    return isinstance(value, str) and nn.is_own(value)
-
-
 def _seed(random_state: int | np.random.RandomState | None) -> int:
-    if isinstance(random_state, np.random.RandomState):
-        return int(random_state.randint(2**31 - 1))
-    return 0 if random_state is None else int(random_state)
+    """A whole number as it is; None is another for every fit."""
+    if random_state is None or isinstance(random_state, np.random.RandomState):
+        return int(check_random_state(random_state).randint(2**31 - 1))
+    return int(random_state)

@@ -21,7 +21,7 @@ from posteria.models import cdfs, densities
 from posteria.models.asymmetric_laplace import AsymmetricLaplace as AsymmetricLaplace
 from posteria.models.negative_binomial import NegativeBinomial as NegativeBinomial
 from posteria.models.varying_noise import VaryingNoise as VaryingNoise
-from posteria.settings import Infer, Positive, check_settings, infer
+from posteria.settings import Count, Infer, Positive, check_settings, infer, refuse_idle
 from posteria.tree import Json, Params
 
 Kind = Literal["regression", "counts", "classes"]  # of targets, in the words of `--kind`
@@ -85,7 +85,7 @@ class _NothingToInfer:
 
 @dataclass(frozen=True)
 class Gaussian:
-    """y ~ N(outputs, noise^2), one noise for all targets.
+    """y ~ N(outputs, noise^2), one noise for all targets, or with `num_noises` as many as there are, one for each.
 
     With `noise=infer`, 1/noise^2 ~ Gamma(shape, rate): given n residuals r of a known mean function its posterior is
     Gamma(shape + n/2, rate + sum(r^2)/2). The default prior is vague for standardised y.
@@ -94,26 +94,32 @@ class Gaussian:
     noise: Positive | Infer = infer
     shape: Positive = 1.0
     rate: Positive = 0.01
+    num_noises: Count = 1
     kind: ClassVar[Kind] = "regression"
 
     def __post_init__(self) -> None:
         check_settings(self)
+        refuse_idle(self, self.noise is not infer, "num_noises", "a noise that is given")
 
     def init(self, key: jax.Array) -> Params:
-        return _init_precision(self.noise)
+        return _init_precision(self.noise, () if self.num_noises == 1 else (self.num_noises,))
 
     def log_prior(self, own: Params) -> jax.Array:
         return _log_prior_of_precision(own, self.shape, self.rate)
 
     def sample_own(self, key: jax.Array) -> Params:
-        log_precision = jax.random.loggamma(key, self.shape) - math.log(self.rate)
-        return jax.tree.map(lambda _: log_precision, self.init(key))
+        draw = lambda leaf: jax.random.loggamma(key, self.shape, leaf.shape) - math.log(self.rate)  # noqa: E731
+        return jax.tree.map(draw, self.init(key))
 
     def check(self, y: npt.ArrayLike, num_outputs: int) -> np.ndarray:
+        if self.num_noises not in (1, num_outputs):
+            raise NetworkError(
+                f"the network has {num_outputs} outputs", f"{self.num_noises}, a noise for each", "mend num_noises"
+            )
         return arrays.real_targets(y, num_outputs)
 
     def noise_std(self, own: Params) -> jax.Array:
-        """The noise's standard deviation, given or as inferred: ()."""
+        """The noise's standard deviation, given or as inferred: (), or (targets,) where each has its own."""
         return jnp.exp(_log_scale(self.noise, own))
 
     def log_prob(self, own: Params, outputs: jax.Array, y: jax.Array) -> jax.Array:
@@ -356,9 +362,9 @@ class Poisson(_NothingToInfer):
         return _diagonal(jnp.exp(outputs))
 
 
-def _init_precision(scale: float | Infer) -> Params:
+def _init_precision(scale: float | Infer, shape: tuple[int, ...] = ()) -> Params:
     """Own parameter of a scale: {"log_precision": log(1 / scale^2)}, at scale 1, when it is inferred; else {}."""
-    return {"log_precision": jnp.zeros(())} if scale is infer else {}
+    return {"log_precision": jnp.zeros(shape)} if scale is infer else {}
 
 
 def _log_prior_of_precision(own: Params, shape: float, rate: float) -> jax.Array:
@@ -367,7 +373,7 @@ def _log_prior_of_precision(own: Params, shape: float, rate: float) -> jax.Array
         return jnp.zeros(())
     constant = shape * math.log(rate) - math.lgamma(shape)
     density: jax.Array = constant + shape * own["log_precision"] - rate * jnp.exp(own["log_precision"])
-    return density
+    return density.sum()
 
 
 def _log_scale(scale: float | Infer, own: Params) -> jax.Array | float:

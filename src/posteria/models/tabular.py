@@ -33,19 +33,17 @@ def model_for(
     if isinstance(network, str):
         network = nn.parse(network, num_outputs * getattr(likelihood, "outputs_per_target", 1))
     if likelihood is None:
-        likelihood = default_likelihood(kind)
+        likelihood = default_likelihood(kind, num_outputs)
     if prior is None:
         is_wide = kind == "classes" or num_rows >= MANY_ROWS
         prior = priors.FanIn(scale=WIDE) if is_wide else priors.FanIn()
     return Model(network, likelihood, prior, temperature)
 
 
-def default_likelihood(kind: str) -> Likelihood:
-    """Of targets that are "regression", "counts" or "classes"."""
-    by_kind: dict[str, type[Any]] = {
-        "regression": likelihoods.Gaussian,
-        "counts": likelihoods.NegativeBinomial,
-        "classes": likelihoods.Categorical,
-    }
-    found: Likelihood = by_kind[kind]()
-    return found
+def default_likelihood(kind: str, num_outputs: int = 1) -> Likelihood:
+    """Of targets that are "regression", each with its own noise, "counts" or "classes"."""
+    if kind == "regression":
+        return likelihoods.Gaussian(num_noises=num_outputs)
+    if kind == "counts":
+        return likelihoods.NegativeBinomial()
+    return likelihoods.Categorical()

@@ -67,9 +67,9 @@ class ConcreteDropout(EpochCosts):
             Schedule.of(self),
             held,
             _drawn(target.without_data(), self.where),
-        ).params
-        rates = {path: jax.nn.sigmoid(logit) for path, logit in ascended["logit_rate"].items()}
-        return MaskPosterior(target, tree.ravel(ascended["params"]), "concrete", rates)
+        )
+        rates = {path: jax.nn.sigmoid(logit) for path, logit in ascended.params["logit_rate"].items()}
+        return MaskPosterior(target, tree.ravel(ascended.params["params"]), "concrete", rates, ascended.facts)
 
 
 @kept

@@ -104,8 +104,9 @@ def _fit(
     params = first_params(key_start, target, start, schedule.batch_size)
     objective = _expected_log_density(target.without_data(), noise, strength, where)
     draw = _drawn(target.without_data(), noise, strength, where)
-    params = ascend(run, key_ascent, target, params, objective, schedule, held, draw).params
-    return MaskPosterior(target, tree.ravel(params), noise, {path: jnp.asarray(strength) for path in selected})
+    ascended = ascend(run, key_ascent, target, params, objective, schedule, held, draw)
+    strengths = {path: jnp.asarray(strength) for path in selected}
+    return MaskPosterior(target, tree.ravel(ascended.params), noise, strengths, ascended.facts)
 
 
 def first_params(key: jax.Array, target: Target, start: tree.Params, num_rows: int | None) -> tree.Params:

@@ -97,9 +97,8 @@ class SparseVariationalDropout(EpochCosts):
         )
         params, log_variance = ascended.params["params"], ascended.params["log_variance"]
         stds = {path: jnp.exp(0.5 * value) for path, value in log_variance.items()}
-        return SparsePosterior(
-            target, tree.ravel(params), Diagonal(flat_stds(target, params, stds)), removals=ascended.observations
-        )
+        spread = Diagonal(flat_stds(target, params, stds))
+        return SparsePosterior(target, tree.ravel(params), spread, ascended.facts, removals=ascended.observations)
 
 
 def ard_kl(log_alpha: jax.Array) -> jax.Array:

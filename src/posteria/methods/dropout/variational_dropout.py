@@ -85,13 +85,13 @@ class VariationalDropout(EpochCosts):
         objective = _multiplicative_objective(target.without_data(), self.granularity, self.where)
         start = {"params": params, "logit_alpha": logits}
         draw = _drawn(target.without_data(), self.granularity, self.where)
-        ascended = ascend(run, key_ascent, target, start, objective, Schedule.of(self), held, draw).params
-        params, center = ascended["params"], tree.ravel(ascended["params"])
-        alphas = {path: jax.nn.sigmoid(logit) for path, logit in ascended["logit_alpha"].items()}
+        ascended = ascend(run, key_ascent, target, start, objective, Schedule.of(self), held, draw)
+        params = ascended.params["params"]
+        alphas = {path: jax.nn.sigmoid(logit) for path, logit in ascended.params["logit_alpha"].items()}
         if self.granularity == "weight":
-            stds = _multiplied(params["network"], alphas)
-            return GaussianPosterior(target, center, Diagonal(flat_stds(target, params, stds)))
-        return MaskPosterior(target, center, "gaussian", alphas)
+            spread = Diagonal(flat_stds(target, params, _multiplied(params["network"], alphas)))
+            return GaussianPosterior(target, tree.ravel(params), spread, ascended.facts)
+        return MaskPosterior(target, tree.ravel(params), "gaussian", alphas, ascended.facts)
 
 
 # ---- divergences

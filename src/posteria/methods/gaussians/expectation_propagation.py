@@ -105,6 +105,8 @@ def _check(target: Target) -> bool:
         raise SettingError(
             f"{type(likelihood).__name__} has no `moment_update`", "a Gaussian or Bernoulli likelihood", "use Laplace"
         )
+    if tree.size(target.structs["likelihood"]) > 1:
+        raise SettingError("a noise for each target", "one for all, under one Gamma prior", "take Gaussian()")
     target.check_proper()
     target.check_no_scales("expectation propagation infers one scale, under a Gamma prior of its own")
     unit_vector(target)  # refuses a prior that is not normal

@@ -29,6 +29,7 @@ from posteria.data.sources import is_source
 from posteria.engine.loop import Run
 from posteria.errors import SettingError
 from posteria.methods.costs import Costed, varied_inside
+from posteria.methods.gaussians.post_hoc import tuned
 from posteria.methods.points.cross_check import cross_checked
 from posteria.methods.points.learnt_scales import at_given_weights, log_integral
 from posteria.methods.points.map import MAP
@@ -61,9 +62,10 @@ class Laplace(Costed):
     there are more rows than weights). Scales that the prior infers are set there by the evidence, and checked on
     held-out rows where weights outnumber rows.
     Weights that are given, as `start` or in a trained network, are taken as the mode as they are, unless a `map` is
-    stated, which climbs on from them; only the likelihood's own parameters are then fitted. These are Gaussian too,
-    independent of the weights. `facts["decrement"]` says how far from a mode the weights are, in nats. Tuning tries
-    what a stated `map` tries.
+    stated, which climbs on from them; only the likelihood's own parameters are then fitted, and with `tune_prior` the
+    prior's scale: by the "evidence", one a leaf of the network ("layers"), or by a fifth of the rows ("validation").
+    Own parameters are Gaussian too, independent of the weights. `facts["decrement"]` says how far from a mode the
+    weights are, in nats. Tuning tries what a stated `map` tries.
     """
 
     structure: Structure | Literal["auto"] = "auto"
@@ -73,6 +75,7 @@ class Laplace(Costed):
     map: MAP | Literal["auto"] = "auto"
     rank: Several = 100
     num_labels: Several = 1
+    tune_prior: Literal["evidence", "layers", "validation"] | None = None
 
     fidelity: ClassVar[str] = "exact"
     paper: ClassVar[str] = "MacKay 1992; Daxberger et al. 2021"
@@ -102,8 +105,14 @@ class Laplace(Costed):
             raise SettingError('predictive is "probit"', "a likelihood of classes for it", 'take "linearised"')
         check_fits(target, settings)
         is_given = self.map == "auto" and (start is not None or target.model.network.trained)
+        if self.tune_prior and not is_given:
+            raise SettingError(
+                f"tune_prior is {self.tune_prior!r}, and weights are yet to be found",
+                "weights that are given, as start or in a trained network",
+                'map=po.MAP(tune="evidence") tunes on the way to a mode',
+            )
         if is_given:
-            params, held = self._given(key_mode, target, settings, start)
+            target, params, held = self._given(key_mode, target, settings, start, run)
             remedy = "they were given, and map=po.MAP() would climb on from there"
         else:
             climb = default_map(target) if isinstance(self.map, str) else self.map
@@ -145,18 +154,23 @@ class Laplace(Costed):
         return Settings(structure, paths, self.curvature, self.num_labels, self.rank)
 
     def _given(
-        self, key: jax.Array, target: Target, settings: Settings, start: tree.Params
-    ) -> tuple[tree.Params, tuple[str, ...]]:
-        """Weights as they are, and what was set for them."""
+        self, key: jax.Array, target: Target, settings: Settings, start: tree.Params, run: Run
+    ) -> tuple[Target, tree.Params, tuple[str, ...]]:
+        """Weights as they are, the target with the prior that was tuned for them, and what else was set."""
         params = target.init(key) if start is None else tree.index(target.as_starts(start, 1), 0)
-        if target.data is None:
-            return tree.on_device(params), ()
-        if target.scales:
+        held: tuple[str, ...] = ("likelihood",)
+        if self.tune_prior:
+            target, params = tuned(self.tune_prior, key, target, tree.on_device(params), settings, run)
+        elif target.data is None:
+            held = ()
+        elif target.scales:
             check_gaussian(target, params)
-            return tree.on_device(at_given_weights(target, params, settings, key)), ("likelihood",)
-        if not jax.tree.leaves(params["likelihood"]):
-            return tree.on_device(params), ()
-        return tree.on_device(fit_own(target, params, settings, key)), ("likelihood",)
+            params = at_given_weights(target, params, settings, key)
+        elif jax.tree.leaves(params["likelihood"]):
+            params = fit_own(target, params, settings, key)
+        else:
+            held = ()
+        return target, tree.on_device(params), held
 
 
 def _measured(target: Target, params: tree.Params, settings: Settings, key: jax.Array) -> Precision:

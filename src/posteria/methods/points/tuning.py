@@ -32,7 +32,7 @@ from posteria.posteriors.linearised import LaplacePosterior
 MAX_ROWS = 4096  # data by which the likelihood's own parameters are judged
 EXACT_ROWS, EXACT_ELEMENTS = 1024, 2**24  # rows times outputs, and these times weights, that are taken as they are
 MAX_SECONDS = 60  # that a round's curvature may take, as estimated
-OWN_ROUNDS, LEAST_MOVE = 5, 1e-3  # at most; of parameters that are logarithms
+OWN_ROUNDS, SCALE_ROUNDS, LEAST_MOVE = 5, 40, 1e-3  # at most; of parameters that are logarithms
 NEWTON_STEPS, LARGEST_STEP = 30, 1.0
 LEAST_SCALE, MOST_SCALE = 1e-3, 1e3  # of the prior's own
 
@@ -122,6 +122,21 @@ def fit_own(target: Target, params: tree.Params, settings: Settings, key: jax.Ar
         if jnp.abs(moved).max() < LEAST_MOVE:
             break
     return params
+
+
+def fit_scales(
+    target: Target, params: tree.Params, settings: Settings, by_leaf: bool, key: jax.Array
+) -> tuple[Target, tree.Params]:
+    """The target with the prior's scales by the evidence at given weights, which stay; and own parameters."""
+    found = params | {"log_scales": jnp.zeros(len(jax.tree.leaves(params["network"])))}
+    for key_round in jax.random.split(key, SCALE_ROUNDS):
+        before = found
+        found = _retuned(target, found, settings, True, by_leaf, key_round)
+        moves = [tree.ravel({name: each[name] for name in ("likelihood", "log_scales")}) for each in (before, found)]
+        if jnp.abs(moves[1] - moves[0]).max() < LEAST_MOVE:
+            break
+    log_scales = np.asarray(found["log_scales"], np.float64)
+    return with_scales(target, np.exp(log_scales)), {**params, "likelihood": found["likelihood"]}
 
 
 def tuning_settings(target: Target) -> Settings:
