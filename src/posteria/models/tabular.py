@@ -44,6 +44,6 @@ def default_likelihood(kind: str, num_outputs: int = 1) -> Likelihood:
     """Of targets that are "regression", each with its own noise, "counts" or "classes"."""
     if kind == "regression":
         return likelihoods.Gaussian(num_noises=num_outputs)
-    if kind == "counts":
-        return likelihoods.NegativeBinomial()
-    return likelihoods.Categorical()
+    found: Any = likelihoods.NegativeBinomial() if kind == "counts" else likelihoods.Categorical()
+    likelihood: Likelihood = found
+    return likelihood
