@@ -28,6 +28,7 @@ FLOORS = [
     {"recipes"},
     {"runs"},
     {"evidence"},
+    {"shift"},
     {"testing"},
     {"plots"},
     {"comparison"},

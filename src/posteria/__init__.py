@@ -43,6 +43,7 @@ _HOMES = {home.partition(":")[2]: home for home in SHELF.values()} | {
     "register": "posteria.methods.registry:register",
     "resume": "posteria.runs:resume",
     "sample": "posteria.runs:sample",
+    "shift": "posteria.shift",
     "surface": "posteria.landscape.surface:surface",
     "use_cores": "posteria.engine.layout:use_cores",
 }

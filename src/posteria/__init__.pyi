@@ -7,6 +7,7 @@ from posteria import logs as logs
 from posteria import methods as methods
 from posteria import metrics as metrics
 from posteria import nn as nn
+from posteria import shift as shift
 from posteria.comparison.api import compare as compare
 from posteria.comparison.api import grade as grade
 from posteria.compiled import clear as clear

@@ -18,6 +18,7 @@ from jax.typing import ArrayLike
 from posteria import settings
 from posteria.errors import SettingError
 from posteria.models import densities
+from posteria.models.empirical_covariance import EmpiricalCovariance as EmpiricalCovariance
 from posteria.models.factorised import FanIn as FanIn
 from posteria.models.factorised import Laplace as Laplace
 from posteria.models.factorised import Logistic as Logistic

@@ -1,0 +1,74 @@
+"""Shifts of tables: what they change, by how much, and what they leave alone."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import posteria as po
+from posteria.shift import tables
+
+RNG = np.random.default_rng(0)
+FRAME = pd.DataFrame(
+    {
+        "size": RNG.normal(10, 2, 500),
+        "price": RNG.lognormal(size=500),
+        "rooms": RNG.integers(1, 6, 500),
+        "town": RNG.choice(["a", "b", "c"], 500),
+        "is_new": RNG.integers(0, 2, 500).astype(bool),
+    }
+)
+ARRAY = RNG.normal(size=(2000, 6))
+
+
+@pytest.mark.parametrize("table", [FRAME, ARRAY], ids=["frame", "array"])
+@pytest.mark.parametrize("name", tables.TABLE_SHIFTS)
+def test_shifts_are_by_key_and_leave_what_was_given(name, table):
+    if name == "unseen" and table is ARRAY:
+        with pytest.raises(po.errors.DataError):
+            po.shift.shift_table(table, name, 1)
+        return
+    before = table.copy()
+    first, again = (po.shift.shift_table(table, name, 3, key=1) for _ in range(2))
+    other = po.shift.shift_table(table, name, 3, key=2)
+    assert type(first.x) is type(table) and first.x.shape == table.shape
+    pd.testing.assert_frame_equal(pd.DataFrame(first.x), pd.DataFrame(again.x))
+    assert not pd.DataFrame(first.x).equals(pd.DataFrame(other.x)) or name == "drift"
+    pd.testing.assert_frame_equal(pd.DataFrame(before), pd.DataFrame(table))
+
+
+def test_noise_is_in_units_of_the_columns_spread():
+    change = po.shift.shift_table(ARRAY, "noise", 5).x - ARRAY
+    np.testing.assert_allclose(change.std(0) / ARRAY.std(0), 1.0, atol=4 / 4000**0.5)
+
+
+def test_missing_values_come_in_runs_of_the_share_that_is_said():
+    found = np.isnan(po.shift.shift_table(ARRAY, "missing", 5).x)
+    hit = found.any(0)
+    assert hit.sum() == 2 and (found.mean(0)[hit] == 0.5).all()
+    assert (np.abs(np.diff(found[:, hit].astype(int), axis=0)).sum(0) <= 2).all()
+    frame = po.shift.shift_table(FRAME, "missing", 2, key=3).x
+    assert frame.isna().sum().sum() == 2 * 50
+
+
+def test_drift_multiplies_a_third_of_the_columns():
+    ratio = po.shift.shift_table(ARRAY, "drift", 4).x / ARRAY
+    np.testing.assert_allclose(np.sort(ratio.mean(0)), [1, 1, 1, 1, 2, 2])
+
+
+def test_an_unseen_category_is_in_words_alone():
+    found = po.shift.shift_table(FRAME, "unseen", 5, key=1).x
+    hit = [column for column in FRAME if (found[column] == tables.NEVER_SEEN).any()]
+    assert len(hit) == 1 and hit[0] in ("town", "is_new") and (found[hit[0]] == tables.NEVER_SEEN).all()
+
+
+def test_tilted_rows_are_rows_of_the_table_with_another_mean():
+    found = po.shift.shift_table(ARRAY, "tilt", 3)
+    np.testing.assert_array_equal(found.x, ARRAY[found.rows])
+    moved = found.x.mean(0) / ARRAY.std(0)
+    assert abs(np.linalg.norm(moved) - 1.0) < 0.2  # exp(t z) moves the mean of a Normal by t
+
+
+@pytest.mark.parametrize("x, name, severity", [(ARRAY, "rain", 1), (ARRAY, "noise", 0), (ARRAY[:0], "noise", 1)])
+def test_what_is_no_shift_is_refused(x, name, severity):
+    with pytest.raises(po.errors.PosteriaError):
+        po.shift.shift_table(x, name, severity)
