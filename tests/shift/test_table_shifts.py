@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 import posteria as po
-from posteria.shift import tables
+from posteria.shift import table_shifts
 
 RNG = np.random.default_rng(0)
 FRAME = pd.DataFrame(
@@ -21,7 +21,7 @@ ARRAY = RNG.normal(size=(2000, 6))
 
 
 @pytest.mark.parametrize("table", [FRAME, ARRAY], ids=["frame", "array"])
-@pytest.mark.parametrize("name", tables.TABLE_SHIFTS)
+@pytest.mark.parametrize("name", table_shifts.TABLE_SHIFTS)
 def test_shifts_are_by_key_and_leave_what_was_given(name, table):
     if name == "unseen" and table is ARRAY:
         with pytest.raises(po.errors.DataError):
@@ -57,8 +57,8 @@ def test_drift_multiplies_a_third_of_the_columns():
 
 def test_an_unseen_category_is_in_words_alone():
     found = po.shift.shift_table(FRAME, "unseen", 5, key=1).x
-    hit = [column for column in FRAME if (found[column] == tables.NEVER_SEEN).any()]
-    assert len(hit) == 1 and hit[0] in ("town", "is_new") and (found[hit[0]] == tables.NEVER_SEEN).all()
+    hit = [column for column in FRAME if (found[column] == table_shifts.NEVER_SEEN).any()]
+    assert len(hit) == 1 and hit[0] in ("town", "is_new") and (found[hit[0]] == table_shifts.NEVER_SEEN).all()
 
 
 def test_tilted_rows_are_rows_of_the_table_with_another_mean():

@@ -9,7 +9,7 @@ from PIL import Image
 from scipy import ndimage
 
 import posteria as po
-from posteria.shift import filters, images, weather
+from posteria.shift import corruptions, filters, weather
 
 RNG = np.random.default_rng(0)
 SMOOTH = ndimage.gaussian_filter(RNG.uniform(size=(3, 32, 32, 3)), (0, 2, 2, 0))
@@ -18,8 +18,8 @@ GREY = np.full((400, 16, 16), 0.5, np.float32)  # one channel, for moments
 
 
 def test_names_and_severities_are_those_of_the_benchmark():
-    assert len(images.COMMON) == 15 and len(images.EXTRA) == 4
-    assert all(len(constants) == 5 for _, constants in (images.COMMON | images.EXTRA).values())
+    assert len(corruptions.COMMON) == 15 and len(corruptions.EXTRA) == 4
+    assert all(len(constants) == 5 for _, constants in (corruptions.COMMON | corruptions.EXTRA).values())
 
 
 @pytest.mark.parametrize("name", ["glass_blur", "frost", "elastic_transform"])
@@ -32,7 +32,7 @@ def test_the_key_decides_and_images_differ(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("severity", images.SEVERITIES)
+@pytest.mark.parametrize("severity", corruptions.SEVERITIES)
 @pytest.mark.parametrize("name", po.shift.CORRUPTIONS)
 def test_every_corruption_gives_images(name, severity):
     found = po.shift.corrupt(IMAGES, name, severity)
