@@ -62,6 +62,7 @@ MAY_TOUCH_THE_WORLD = {
     "logs.py",
     "engine/checkpoint.py",
     "engine/curves.py",
+    "engine/distributed.py",
     "engine/loop.py",
     "engine/streaming.py",
     "engine/progress.py",

@@ -11,9 +11,11 @@ from posteria import shift as shift
 from posteria.comparison.api import compare as compare
 from posteria.comparison.api import grade as grade
 from posteria.compiled import clear as clear
+from posteria.engine.distributed import distributed as distributed
 from posteria.engine.layout import use_cores as use_cores
 from posteria.engine.loop import Kernel as Kernel
 from posteria.engine.loop import Run as Run
+from posteria.engine.mesh import mesh as mesh
 from posteria.estimators import Classifier as Classifier
 from posteria.estimators import Regressor as Regressor
 from posteria.evidence import log_evidence as log_evidence

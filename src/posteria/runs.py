@@ -1,21 +1,25 @@
 """Fits from start to end: `fit`, `resume` and `sample`."""
 
+import math
 import shutil
 import time
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
 from posteria import disk, tree
 from posteria.compiled import give_back
 from posteria.data.arrays import Data, rows
 from posteria.data.batches import Augment
 from posteria.data.sources import is_source
+from posteria.engine import hosts
+from posteria.engine import mesh as meshes
 from posteria.engine.curves import OnLog
 from posteria.engine.layout import is_layout
 from posteria.engine.loop import Run
@@ -39,6 +43,33 @@ IF_EXISTS = ("error", "resume", "replace")
 START_STREAM = 7  # folded into the key for starts drawn from a posterior
 
 
+class Services(NamedTuple):
+    """What a fit is to use: so much time, a terminal, devices."""
+
+    max_seconds: float | None
+    progress: bool
+    mesh: Mesh | None
+    on_log: OnLog | None = None
+
+    def run(self, folder: Path | None = None, **about: Any) -> Run:
+        is_first = hosts.is_first()
+        on_log = self.on_log if is_first else None
+        return Run(folder, self.progress and is_first, self.max_seconds, on_log=on_log, mesh=self.mesh, **about)
+
+
+def spread(given: Mesh | None, method: Any) -> Mesh | None:
+    """The user's mesh; of several processes, one over all devices, as many chains at once as divide them."""
+    if given is None and hosts.are_several():
+        num_devices = len(jax.devices())
+        chains = math.gcd(_num_starts(method), num_devices)
+        given = meshes.mesh(chains, num_devices // chains)
+    return None if given is None else meshes.as_mesh(given)
+
+
+def _num_starts(method: Any) -> int:
+    return getattr(method, "num_chains", getattr(method, "size", 1))
+
+
 def fit(
     model: Model,
     data: Data,
@@ -54,6 +85,7 @@ def fit(
     calibrate: str | None = None,
     on_log: OnLog | None = None,
     augment: Augment | None = None,
+    mesh: Mesh | None = None,
 ) -> Posterior:
     """The posterior of `model` given `data = (x, y)` (None: the prior), by `method`: an object or a name.
 
@@ -62,7 +94,8 @@ def fit(
     With `out` the fit is written to that folder as it runs, survives a kill, and goes on with `resume`. `max_seconds`
     ends it early: what was drawn by then is the posterior, and it says so. `attach` is JSON that travels with the
     posterior, as `posterior.attached`. `calibrate="folds"` fits five times, each without a fifth of the rows, and has
-    the prediction cover as those rows show: `po.Folds(method)`.
+    the prediction cover as those rows show: `po.Folds(method)`. `mesh`, such as `po.mesh(chains=4, data=2)`, spreads
+    chains over devices, and the rows of each chain over others; after `po.distributed()`, over several processes.
 
     `on_log` is called with a dictionary for each epoch (of a sampler: each kept draw): "stage", "epoch" (or "draw"),
     "seconds" and what was measured; `po.logs.CSV(path)` and `po.logs.TensorBoard(folder)` are such. `augment(key,
@@ -79,21 +112,29 @@ def fit(
     target = _augmented(_read_if_needed(Target(model, data), method, start), method, augment)
     _check_draws(method, target, max_seconds)
     method, start = _written_start(method, start, target, key)
-    folder = None if out is None else Path(out)
+    folder, services = None if out is None else Path(out), Services(max_seconds, progress, spread(mesh, method), on_log)
     if folder is None:
-        return _run(None, {"attached": attach or {}}, target, method, key, start, max_seconds, progress, on_log)
+        return _run(None, {"attached": attach or {}}, target, method, key, start, services)
     manifest = _manifest(target, method, key) | {"attached": attach or {}}
-    if if_exists == "resume" and (folder / store.MANIFEST).is_file():
-        stored = store.read_manifest(folder)
-        _check_same_run(folder, stored, manifest)
-        return _resume(folder, target, method, max_seconds, progress, on_log)
+    if hosts.on_first(lambda: _is_there(folder, manifest, if_exists)):
+        return _resume(folder, target, method, key, services)
+    if not hosts.is_first():
+        return _follow(target, method, key, services)
     with store.new_folder(folder, if_exists) as fresh:
         if start is not None:
             leaves = {str(i): leaf for i, leaf in enumerate(jax.tree.leaves(start))}
             manifest["files"][store.START] = store.write_arrays(fresh / store.START, leaves)
         store.write_manifest(fresh, manifest)
     with store.locked(folder):
-        return _run(folder, manifest, target, method, key, start, max_seconds, progress, on_log)
+        return _run(folder, manifest, target, method, key, start, services)
+
+
+def _is_there(folder: Path, manifest: Json, if_exists: str) -> bool:
+    """Whether the folder has this run, to go on with; another is refused."""
+    if if_exists != "resume" or not (folder / store.MANIFEST).is_file():
+        return False
+    _check_same_run(folder, store.read_manifest(folder), manifest)
+    return True
 
 
 def resume(
@@ -108,11 +149,13 @@ def resume(
     progress: bool = True,
     on_log: OnLog | None = None,
     augment: Augment | None = None,
+    mesh: Mesh | None = None,
 ) -> Posterior:
     """Continue an interrupted fit, bit-identically; a finished one is loaded.
 
     The data must be the same. Pass again what could not be written down: your own network, likelihood, prior, a method
-    with an optimiser, or what augments batches.
+    with an optimiser, or what augments batches. A run over a mesh goes on over one of the same shape where there are as
+    many devices; over another `mesh` its draws are as valid, and it is noted.
     """
     _check_seconds(max_seconds)
     folder = Path(path)
@@ -130,7 +173,7 @@ def resume(
     target = _augmented(_read_if_needed(target, method, None), method, augment)
     method, _ = _written_start(method, None, target, jax.random.key(0))
     _check_same_run(folder, stored, _manifest(target, method, key))
-    return _resume(folder, target, method, max_seconds, progress, on_log)
+    return _resume(folder, target, method, key, Services(max_seconds, progress, spread(mesh, method), on_log))
 
 
 def sample(
@@ -141,6 +184,7 @@ def sample(
     key: int | jax.Array = 0,
     max_seconds: float | None = None,
     progress: bool = True,
+    mesh: Mesh | None = None,
 ) -> Draws:
     """Draws from any log density over any pytree, by a sampler; `draws.params` has leaves (chain, draw, ...)."""
     method = registry.as_method(method)
@@ -150,7 +194,9 @@ def sample(
     start = jax.tree.map(jnp.asarray, start)
     target = Density(log_density, start)
     _check_draws(method, target, max_seconds)
-    draws: Draws = _fit_and_record(method, as_key(key), target, start, Run(None, progress, max_seconds))
+    draws: Draws = _fit_and_record(
+        method, as_key(key), target, start, Services(max_seconds, progress, spread(mesh, method)).run()
+    )
     return draws
 
 
@@ -167,23 +213,18 @@ def _run(
     method: Any,
     key: jax.Array,
     start: Any,
-    max_seconds: float | None,
-    progress: bool,
-    on_log: OnLog | None,
+    services: Services,
 ) -> Posterior:
-    run = Run(
+    run = services.run(
         folder,
-        progress,
-        max_seconds,
         identity=None if folder is None else store.identity(manifest),
         recorded_layout=manifest.get("run", {}).get("layout"),
         on_layout=lambda name: _record_layout(folder, manifest, name),
-        on_log=on_log,
     )
     if folder is not None and not store.is_verified(manifest):
         run.note(store.UNVERIFIED)
     try:
-        posterior: Posterior = _fit_and_record(method, key, target, start, run)
+        posterior: Posterior = _fit_and_record(method, key, target, _same_start(start, target, method), run)
         posterior.attached = manifest.get("attached", {})
         if folder is not None:
             saving.write_posterior(posterior, folder, manifest, "complete" if run.is_whole else "cut short")
@@ -253,27 +294,32 @@ def _check_seconds(max_seconds: float | None) -> None:
     checked("fit", "max_seconds", max_seconds, Positive | None, None)
 
 
-def _resume(
-    folder: Path, target: Target, method: Any, max_seconds: float | None, progress: bool, on_log: OnLog | None
-) -> Posterior:
-    if store.read_manifest(folder)["status"] == "complete":  # which may be a folder to read only
+def _resume(folder: Path, target: Target, method: Any, key: jax.Array, services: Services) -> Posterior:
+    if (
+        hosts.on_first(lambda: store.read_manifest(folder)["status"]) == "complete"
+    ):  # which may be a folder to read only
         return saving.load(folder, target.model.network, target.model.likelihood, target.model.prior)
+    if not hosts.is_first():
+        return _follow(target, method, key, services)
     with store.locked(folder):
         stored = store.read_manifest(folder)
         if stored["status"] == "complete":  # by now
             return saving.load(folder, target.model.network, target.model.likelihood, target.model.prior)
-        return _continue(folder, stored, target, method, max_seconds, progress, on_log)
+        return _continue(folder, stored, target, method, services)
 
 
-def _continue(
-    folder: Path,
-    stored: Json,
-    target: Target,
-    method: Any,
-    max_seconds: float | None,
-    progress: bool,
-    on_log: OnLog | None,
-) -> Posterior:
+def _follow(target: Target, method: Any, key: jax.Array, services: Services) -> Posterior:
+    """The same fit on a process that is not the first, and has no folder."""
+    return _run(None, {}, target, method, key, None, services)
+
+
+def _same_start(start: Any, target: Target, method: Any) -> Any:
+    """The first process's, which may have read it from its folder."""
+    (is_given,) = hosts.agreed(start is not None)
+    return hosts.told_tree(start, tree.with_lead(target.structs, (_num_starts(method),))) if is_given else None
+
+
+def _continue(folder: Path, stored: Json, target: Target, method: Any, services: Services) -> Posterior:
     start = None
     with store.refuse_damage(folder):
         disk.refuse_links(folder)
@@ -289,7 +335,7 @@ def _continue(
     manifest |= {"status": "running", "files": files}
     store.write_manifest(folder, manifest)  # from here on, the arrays of a run that was cut short count no more
     shutil.rmtree(folder / "arrays", ignore_errors=True)
-    return _run(folder, manifest, target, method, key, start, max_seconds, progress, on_log)
+    return _run(folder, manifest, target, method, key, start, services)
 
 
 def _written_start(method: Any, start: Any, target: Target, key: jax.Array) -> tuple[Any, Any]:
@@ -303,7 +349,7 @@ def _written_start(method: Any, start: Any, target: Target, key: jax.Array) -> t
         method, start = replace(method, start="prior"), own if start is None else start
     if start is None:
         return method, None
-    num = getattr(method, "num_chains", getattr(method, "size", 1))
+    num = _num_starts(method)
     if hasattr(start, "sample_params"):
         return method, start.sample_params(jax.random.fold_in(key, START_STREAM), num)
     return method, target.as_starts(start, num)

@@ -34,6 +34,11 @@ def structs(tree: Tree) -> Tree:
     return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.result_type(leaf)), tree)
 
 
+def with_lead(tree: Tree, lead: tuple[int, ...]) -> Tree:
+    """Shapes and dtypes of the tree's leaves, with leading axes before their own."""
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((*lead, *leaf.shape), leaf.dtype), tree)
+
+
 def widened(structs: Tree) -> Tree:
     """Shapes with dtypes of 32 bits at least."""
     return jax.tree.map(lambda s: jax.ShapeDtypeStruct(s.shape, jnp.promote_types(s.dtype, jnp.float32)), structs)

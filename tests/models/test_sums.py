@@ -48,7 +48,7 @@ def close(a, b) -> bool:
 
 
 def num_blocks(target: po.Target, params, batch) -> int:
-    return sums._plan(target.without_data(), params, batch, is_shard=False).num_blocks
+    return sums.plan_of(target.without_data(), params, batch).num_blocks
 
 
 @pytest.mark.parametrize("count", [101, 102, 250, NUM_ROWS])

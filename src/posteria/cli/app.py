@@ -8,6 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 from posteria import __version__, own
+from posteria.engine import distributed
 from posteria.errors import DiskError, PosteriaError
 
 CANNOT_WRITE = 2  # exit code
@@ -39,6 +40,8 @@ class Commands(TyperGroup):
         except Exception as error:
             if ctx.params["debug"]:
                 raise
+            if distributed.WATCHED in os.environ:
+                distributed.leave_if_lost(error)
             what, fix = told(error)
             typer.echo(f"posteria: {shortened(what)}", err=True)
             if fix:

@@ -1,5 +1,6 @@
 """`posteria compare`: which method can be trusted on this data, and what does it cost?"""
 
+import os
 import shlex
 import shutil
 import sys
@@ -63,45 +64,47 @@ def compare(
     baselines: Annotated[bool, typer.Option(help="Linear and boosted models of scikit-learn beside.")] = True,
     out: Annotated[Path, typer.Option("--out", "-o", help="The folder to write; run again, it goes on.")] = Path(OUT),
     replace: Annotated[bool, typer.Option("--replace", help="Begin anew where the folder holds a comparison.")] = False,
+    num_workers: Annotated[
+        int | None, typer.Option("--workers", help="Processes on this machine that share the rows.", show_default=False)
+    ] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(help="Rows over a Dask cluster, as tcp://host:8786, or slurm (submitit).", show_default=False),
+    ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Fit many methods, grade each against HMC, and write a report; without DATA, a tour."""
-    from posteria.comparison.api import plan
+    from posteria.cli import workers
     from posteria.comparison.tell.score_tables import WIDTH
-    from posteria.comparison.tour import tour
-    from posteria.engine.layout import use_cores
-    from posteria.models.priors import Normal
 
-    use_cores()
-    names = None if methods is None else [name.strip() for name in methods.split(",") if name.strip()]
-    wanted_reference = None if reference == "none" else reference
-    given: dict[str, Any] = {} if minutes is None else {"minutes": minutes}
-    if data is None:
-        planned = tour(names, None if reference == "nuts" else wanted_reference, **given)
-    else:
-        planned = plan(
-            data,
-            target,
-            kind=kind,
-            network=network,
-            prior=None if prior_std is None else Normal(prior_std),
-            temperature=temperature,
-            methods=names,
-            baselines=baselines,
-            reference=wanted_reference,
-            seeds=seeds,
-            split=splits,
-            group=group,
-            time=time,
-            test=test,
-            ignore=ignore or (),
-            as_=as_pairs(as_),
-            encoding=encoding,
-            budget=budget,
-            tune=tune,
-            **given,
-        )
+    workers.check(num_workers, cluster)
+    recipe: dict[str, Any] = {
+        "data": data,
+        "methods": None if methods is None else [name.strip() for name in methods.split(",") if name.strip()],
+        "reference": None if reference == "none" else reference,
+        "num_devices": len(os.sched_getaffinity(0)),
+    } | ({} if minutes is None else {"minutes": minutes})
+    if data is not None:
+        recipe |= {
+            "target": target,
+            "kind": kind,
+            "network": network,
+            "prior_std": prior_std,
+            "temperature": temperature,
+            "baselines": baselines,
+            "seeds": seeds,
+            "split": splits,
+            "group": group,
+            "time": time,
+            "test": test,
+            "ignore": ignore or [],
+            "as_": as_pairs(as_),
+            "encoding": encoding,
+            "budget": budget,
+            "tune": tune,
+        }
+    planned = workers.planned(recipe)
     say(f"{planned.text}\nreport, rewritten after each row: {out / 'index.html'}", quiet)
     command = " ".join(["posteria", *map(shlex.quote, sys.argv[1:])])
     try:
@@ -111,6 +114,7 @@ def compare(
             progress=not quiet,
             command=command,
             on_update=lambda comparison: _rewrite(out, comparison, quiet),
+            elsewhere=workers.elsewhere(recipe, out, num_workers, cluster),
         )
     except KeyboardInterrupt:
         say(f"Interrupted; the finished rows are kept. To continue: {command}")

@@ -14,6 +14,7 @@ from posteria.errors import SettingError, StoreError
 
 if TYPE_CHECKING:
     import numpy as np
+    from jax.sharding import Mesh
 
     from posteria import tree
     from posteria.data.arrays import Data
@@ -49,6 +50,16 @@ OwnMethods = Annotated[
     typer.Option(
         "--method", help="Your own method again, as mypkg:Mine, if it was one; may be given again.", show_default=False
     ),
+]
+Distributed = Annotated[
+    bool,
+    typer.Option(
+        "--distributed", help="This is one process of a job: under SLURM, or with POSTERIA_COORDINATOR and others set."
+    ),
+]
+MeshText = Annotated[
+    str | None,
+    typer.Option("--mesh", help="Devices as CHAINSxDATA, as 4x2: rows of each chain over 2.", show_default=False),
 ]
 PriorStd = Annotated[
     float | None,
@@ -101,17 +112,23 @@ def fit(
     calibrate: Annotated[
         bool, typer.Option("--calibrate", help="Fit in folds: intervals then hold what rows left out show.")
     ] = False,
-    if_exists: Annotated[str, typer.Option(help="error, resume or replace.")] = "error",
+    if_exists: Annotated[
+        str | None,
+        typer.Option(help="error, resume or replace.  [default: error; of a job, resume]", show_default=False),
+    ] = None,
     minutes: Annotated[float | None, typer.Option(help="End early, honestly.", show_default=False)] = None,
+    mesh: MeshText = None,
+    is_distributed: Distributed = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Fit a Bayesian network to a table; the folder then predicts, and survives a kill."""
+    is_first = _join(is_distributed)
     from posteria import runs
     from posteria.data.origin import read_origin
-    from posteria.engine.layout import use_cores
     from posteria.models.priors import Normal
 
+    quiet |= not is_first
     taken = as_pairs(as_)
     source = read_origin(data, target, kind, ignore or (), taken, encoding)
     if method is None and settings:
@@ -119,7 +136,7 @@ def fit(
             f"--set {settings[0]} without a method", "--method beside it", "`posteria methods` lists them"
         )
     named = None if method is None else build_method(method, settings or [])
-    use_cores()
+    devices = _devices(mesh, is_distributed)
     prior = None if prior_std is None else Normal(prior_std)
     preparation, (x, y), model, chosen, cost = _choose(source, named, quality, network, prior, temperature)
     name = method or quality
@@ -146,15 +163,43 @@ def fit(
             chosen,
             key=seed,
             out=folder,
-            if_exists=if_exists,
+            if_exists=if_exists or ("resume" if is_distributed else "error"),
             max_seconds=None if minutes is None else 60 * minutes,
             progress=not quiet,
             attach=attached,
             calibrate="folds" if calibrate else None,
+            mesh=devices,
         )
     except KeyboardInterrupt:
         _interrupted(folder, _own_again(network, [method] if method else []))
-    _conclude(posterior, folder, x, as_json, quiet, _own_again(network))
+    if is_first:
+        _conclude(posterior, folder, x, as_json, quiet, _own_again(network))
+
+
+def _join(is_distributed: bool) -> bool:
+    """Whether this is the first process of its job, or the only one: it alone speaks."""
+    if not is_distributed:
+        return True
+    from posteria.engine import distributed, hosts
+
+    distributed.distributed()
+    return hosts.is_first()
+
+
+def _devices(text: str | None, is_distributed: bool) -> "Mesh | None":
+    """The mesh that is asked for; without one, every core is a device, but for a job, whose devices are as they are."""
+    from posteria.engine import layout, mesh
+
+    if text is None:
+        if not is_distributed:
+            layout.use_cores()
+        return None
+    sizes = text.split("x")
+    if len(sizes) != 2 or not all(size.isdecimal() for size in sizes):
+        raise SettingError(
+            f"--mesh {text!r}", "CHAINSxDATA", "as --mesh 4x2: four chains at once, each over two devices"
+        )
+    return mesh.mesh(*map(int, sizes))
 
 
 def _choose(
@@ -192,14 +237,18 @@ def resume(
     network: OwnNetwork = None,
     methods: OwnMethods = None,
     minutes: Annotated[float | None, typer.Option(help="End early, honestly.", show_default=False)] = None,
+    mesh: MeshText = None,
+    is_distributed: Distributed = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Continue an interrupted fit, bit-identically; a finished one is shown."""
+    is_first = _join(is_distributed)
     from posteria import runs
     from posteria.data.origin import read_origin
-    from posteria.engine.layout import use_cores
     from posteria.posteriors import store
+
+    quiet |= not is_first
 
     manifest = store.read_manifest(folder)
     attached = manifest.get("attached", {})
@@ -207,7 +256,7 @@ def resume(
         raise StoreError(f"{folder} was not fitted by `posteria fit`", "a folder that was", "use po.resume in Python")
     if not store.is_verified(manifest):
         say(store.UNVERIFIED)
-    use_cores()
+    devices = _devices(mesh, is_distributed)
     preparation = preparation_of(attached, folder)
     origin = attached["source"]
     kind = preparation.kind if origin["kind"] is None and preparation.encoder is not None else origin["kind"]
@@ -217,10 +266,13 @@ def resume(
     own_network = own_parts(manifest, preparation, network, methods)
     max_seconds = None if minutes is None else 60 * minutes
     try:
-        posterior = runs.resume(folder, (x, y), network=own_network, max_seconds=max_seconds, progress=not quiet)
+        posterior = runs.resume(
+            folder, (x, y), network=own_network, max_seconds=max_seconds, progress=not quiet, mesh=devices
+        )
     except KeyboardInterrupt:
         _interrupted(folder, _own_again(network, methods))
-    _conclude(posterior, folder, x, as_json, quiet, _own_again(network))
+    if is_first:
+        _conclude(posterior, folder, x, as_json, quiet, _own_again(network))
 
 
 def preparation_of(attached: "tree.Json", folder: Path) -> "Preparation":

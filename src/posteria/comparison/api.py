@@ -16,7 +16,7 @@ from posteria.comparison.enter.entries import REFERENCE, Entry, as_entries
 from posteria.comparison.judge.grades import grade_row
 from posteria.comparison.run.fitting import Settings, costs_of, milliseconds
 from posteria.comparison.run.records import Record
-from posteria.comparison.run.runner import Key, Ledger, run
+from posteria.comparison.run.runner import Elsewhere, Ending, Key, Ledger, run, run_row
 from posteria.comparison.tell import results, score_tables, sentences
 from posteria.data.arrays import check_same_length, check_x, rows
 from posteria.data.splits import last_rows
@@ -82,11 +82,11 @@ class Plan:
         progress: bool = False,
         command: str = "",
         on_update: Callable[[Comparison], None] = lambda comparison: None,
+        elsewhere: Elsewhere | None = None,
     ) -> Comparison:
-        """Fit and grade; `on_update(comparison)` is called after every row."""
+        """Fit and grade; `on_update(comparison)` is called after each row; `elsewhere` has others run the rows."""
         folder = None if out is None else Path(out)
-        settings = Settings(folder, if_exists, self.minutes, self.budget, self.tune, progress, command)
-        ledger = Ledger(self.problems, settings)
+        ledger = self.ledger(folder, if_exists=if_exists, progress=progress, command=command)
         comparison = Comparison(ledger)
 
         def tell() -> None:
@@ -94,8 +94,15 @@ class Plan:
                 results.write_all(folder, comparison.results)
             on_update(comparison)
 
-        run(ledger, grade_row, tell)
+        run(ledger, grade_row, tell, elsewhere)
         return comparison
+
+    def run_row(self, out: str | Path, key: Key) -> Ending:
+        """One row on one split, in a worker of a comparison that is written to `out`."""
+        return run_row(self.ledger(Path(out)), key, grade_row)
+
+    def ledger(self, out: Path | None, **how: Any) -> Ledger:
+        return Ledger(self.problems, Settings(out, minutes=self.minutes, budget=self.budget, tune=self.tune, **how))
 
 
 def plan(

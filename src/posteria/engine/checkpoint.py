@@ -14,6 +14,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from posteria import tree
+from posteria.engine import hosts
 from posteria.errors import StoreError
 from posteria.posteriors.array_file import METADATA, ArrayFile
 from posteria.posteriors.store import digests, read_arrays, refuse_damage, write_arrays
@@ -30,6 +32,12 @@ class Rows:
     def __init__(self) -> None:
         self._stretches: list[Tree] = []
         self.count = 0
+
+    @classmethod
+    def of(cls, stretch: Tree, count: int) -> "Rows":
+        rows = cls()
+        rows.append(stretch, count)
+        return rows
 
     def append(self, stretch: Tree, count: int) -> None:
         self._stretches.append(stretch)
@@ -100,10 +108,29 @@ class Checkpoint:
         self._written_at = time.monotonic()
         self._interval = max(CHECKPOINT_SECONDS, (self._written_at - began) / CHECKPOINT_SHARE)
 
-    def read(self, state_like: Tree, kept_like: Tree, info_like: Tree) -> tuple[Tree, Rows, Rows, bool]:
-        """State, kept rows, infos, and whether the stage had finished; the arguments give the trees' structures."""
-        with refuse_damage(self._folder):
-            return self._read(state_like, kept_like, info_like)
+    def read(
+        self, state_like: Tree, kept_like: Tree, info_like: Tree, num_chains: int
+    ) -> tuple[Tree, Rows, Rows, bool]:
+        """State, kept rows, infos, and whether the stage had finished; the arguments give the trees' structures.
+
+        Of several processes the first reads, and tells the others.
+        """
+        found: Any = None
+        if hosts.is_first():
+            with refuse_damage(self._folder):
+                found = self._read(state_like, kept_like, info_like)
+        if not hosts.are_several():
+            return found
+        count, is_finished = map(int, hosts.agreed(*((found[2].count, found[3]) if found else (0, 0))))
+        trees = (found[0], found[1].joined(), found[2].joined()) if found else None
+        state, kept, infos = hosts.told_tree(
+            trees,
+            (
+                tree.with_lead(state_like, (num_chains,)),
+                *(tree.with_lead(like, (num_chains, count)) for like in (kept_like, info_like)),
+            ),
+        )
+        return state, Rows.of(kept, count), Rows.of(infos, count), bool(is_finished)
 
     def _read(self, state_like: Tree, kept_like: Tree, info_like: Tree) -> tuple[Tree, Rows, Rows, bool]:
         arrays = read_arrays(self._folder / STATE, self._is_signed)

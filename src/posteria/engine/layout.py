@@ -1,4 +1,5 @@
 """How chains are spread over the machine. On CPU: host devices where there are several, else threads; elsewhere `vmap`.
+Over a mesh that the user gives: `engine.mesh`.
 
 A layout holds per-chain values in its own form ("chains"): `split` makes it from arrays with a leading chain axis,
 `join` goes back to NumPy, `apply(fn, chains, *shared)` maps `fn(chain, *shared)`, `unzip` takes the results of a
@@ -22,14 +23,21 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from posteria import tree
 from posteria.compiled import kept
 from posteria.data.arrays import Data
+from posteria.engine.mesh import PREFIX, Meshed, recorded_mesh
+from posteria.models.sums import plain
 from posteria.tree import Tree
 
 OfChain = Callable[..., Tree]  # (chain, *shared) -> what a layout maps it to
 F = TypeVar("F", bound=OfChain)
 
 
-def choose(num_chains: int, recorded: str | None = None) -> "Threads | Devices | Vectorised":
-    """The layout for this machine, or the recorded one of an earlier run where this machine can still do it."""
+def choose(
+    num_chains: int, recorded: str | None = None, mesh: Mesh | None = None
+) -> "Threads | Devices | Vectorised | Meshed":
+    """The mesh that is asked for; else the recorded layout of an earlier run where this machine can still do it; else
+    the one for this machine."""
+    if (mesh := mesh or recorded_mesh(recorded)) is not None:
+        return Meshed(mesh)
     if jax.default_backend() != "cpu" or recorded == Vectorised.name:
         return Vectorised()
     if recorded == Threads.name:
@@ -43,7 +51,8 @@ def choose(num_chains: int, recorded: str | None = None) -> "Threads | Devices |
 
 def is_layout(recorded: object) -> bool:
     """Whether this is a name that a layout has; what is read from a file may be anything."""
-    names = f"{Threads.name}|{Vectorised.name}|devices:[1-9][0-9]{{0,5}}"
+    count = "[1-9][0-9]{0,5}"
+    names = f"{Threads.name}|{Vectorised.name}|devices:{count}|{PREFIX}{count}x{count}"
     return recorded is None or (isinstance(recorded, str) and re.fullmatch(names, recorded) is not None)
 
 
@@ -72,7 +81,7 @@ class Threads:
         return jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *chains)
 
     def share(self, data: Data) -> Data:
-        return data
+        return plain(data)
 
     def unzip(self, results: list[Tree]) -> tuple[list[Tree], ...]:
         return tuple(list(part) for part in zip(*results))
@@ -101,7 +110,7 @@ class Devices:
         return jax.tree.map(np.asarray, chains)
 
     def share(self, data: Data) -> Data:
-        return jax.device_put(data, NamedSharding(self._mesh, PartitionSpec()))
+        return jax.device_put(plain(data), NamedSharding(self._mesh, PartitionSpec()))
 
     def unzip(self, results: tuple[Tree, ...]) -> tuple[Tree, ...]:
         return results
@@ -127,7 +136,7 @@ class Vectorised:
         return jax.tree.map(np.asarray, chains)
 
     def share(self, data: Data) -> Data:
-        return data
+        return plain(data)
 
     def unzip(self, results: tuple[Tree, ...]) -> tuple[Tree, ...]:
         return results

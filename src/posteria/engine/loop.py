@@ -15,11 +15,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
 from posteria import tree
 from posteria.compiled import kept
 from posteria.data.arrays import Data
 from posteria.data.batches import RowsAhead
+from posteria.engine import hosts
 from posteria.engine import layout as layouts
 from posteria.engine.checkpoint import Checkpoint, Rows
 from posteria.engine.curves import Curve, OnLog, joined_tables
@@ -75,6 +77,7 @@ class Run:
         recorded_layout: str | None = None,
         on_layout: Callable[[str], None] = lambda layout: None,
         on_log: OnLog | None = None,
+        mesh: Mesh | None = None,
     ) -> None:
         self.progress = Progress(progress)
         self.notes: list[str] = []
@@ -93,6 +96,7 @@ class Run:
         self._on_log = on_log
         self._began = time.monotonic()
         self._curves: list[Curve] = []
+        self._mesh = mesh
 
     def stage(self, name: str, share: float = 1.0) -> "Run":
         """A named part of this run, which may use `share` of the time that is left."""
@@ -120,9 +124,12 @@ class Run:
 
     def skips(self) -> bool:
         """Whether time is over, so that a part that can be left out is; a resumed run makes up for it."""
-        is_late = self._deadline is not None and time.monotonic() > self._deadline
+        (is_late,) = hosts.agreed(self._is_late())
         self._root._is_whole &= not is_late
-        return is_late
+        return bool(is_late)
+
+    def _is_late(self) -> bool:
+        return self._deadline is not None and time.monotonic() > self._deadline
 
     def note(self, text: str) -> None:
         """Something that the user should know of this fit; kept with the posterior."""
@@ -154,7 +161,7 @@ class Run:
             raise SettingError(f"{num_steps:,} steps of {self._name()}", "fewer than 2^31", "draw less, or thin less")
         num_rows = num_steps // thinning
         num_chains = tree.length(starts)
-        layout: Any = layouts.choose(num_chains, self._root._recorded_layout)
+        layout: Any = layouts.choose(num_chains, self._root._recorded_layout, self._mesh)
         self._record(layout.name, num_chains)
         keys = jax.random.key_data(jax.random.split(key, num_chains))
         stream = None
@@ -174,8 +181,8 @@ class Run:
         curve = Curve(self._name(), None if epoch is None else epoch // thinning, self._on_log, self._began)
         self._curves.append(curve)
         checkpoint = Checkpoint(self._folder, self._path, self._identity, self._finished)
-        if checkpoint.exists():
-            state, kept, infos, is_finished = checkpoint.read(one_chain[1], kept_like, info_like)
+        if any(hosts.agreed(checkpoint.exists())):
+            state, kept, infos, is_finished = checkpoint.read(one_chain[1], kept_like, info_like, num_chains)
             chains = layout.split((keys, state))
             self._count_gradients(infos.joined())
             curve.add(infos.joined(), is_new=False)
@@ -196,7 +203,7 @@ class Run:
         if stream is None:
             layout.compile(chunk, chains, data, 0, 0)
         pace, began, count_before = 1, time.monotonic(), infos.count
-        is_done = is_late = False
+        is_done, is_late = False, 0
         here = chains, infos.count  # replaced as one: an interrupt never sees a state without its rows
         try:
             while not (is_done or is_late):
@@ -218,11 +225,12 @@ class Run:
                     self._show(info, infos.count, num_rows, (infos.count - count_before) / (time.monotonic() - began))
                     is_done = infos.count == num_rows or is_over(_last_row(info))
                 here = chains, infos.count
-                is_late = self._deadline is not None and time.monotonic() > self._deadline
-                if checkpoint.is_due() and not is_done:
+                pace, is_late, is_due = map(int, hosts.agreed(pace, self._is_late(), checkpoint.is_due()))
+                if is_due and not is_done:
                     checkpoint.write(_state(layout, here[0]), here[1], kept, infos, num_rows, is_finished=False)
         except KeyboardInterrupt:
-            checkpoint.write(_state(layout, here[0]), here[1], kept, infos, num_rows, is_finished=False)
+            if not hosts.are_several():  # the others may be elsewhere
+                checkpoint.write(_state(layout, here[0]), here[1], kept, infos, num_rows, is_finished=False)
             raise
         finally:
             if stream is not None:
@@ -237,7 +245,7 @@ class Run:
         return Trace(_own_state(layout, chains), kept.joined(), infos.joined(), infos.count)
 
     def _record(self, layout: str, num_chains: int) -> None:
-        if num_chains == 1 or layout == self._root._recorded_layout:
+        if (num_chains == 1 and layout == layouts.Threads.name) or layout == self._root._recorded_layout:
             return
         if self._root._recorded_layout is not None:
             self.note(

@@ -40,16 +40,33 @@ class Rowwise(Protocol):
     def log_likelihood(self, params: tree.Params, batch: Data, /) -> jax.Array: ...  # (row,)
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["rows"], meta_fields=["num_rows"])
 @dataclass(frozen=True)
-class Shard:
-    """A device's own part of all rows of the data, of which there are `num_rows` on all devices together.
+class AllRows:
+    """All rows of the data, which nothing but the density looks at: so a device of a mesh need have only its own.
 
-    Parts are of equal length: rows of weight 0 fill up the last.
+    There, `rows` are its part of them. Parts are of equal length, and rows past the last, the `num_rows`th, count for
+    nothing.
     """
 
     rows: Data
     num_rows: int
+
+
+jax.tree_util.register_dataclass(AllRows, data_fields=["rows"], meta_fields=["num_rows"])
+
+
+def all_rows(data: Data) -> AllRows | None:
+    """For `Run.loop`, by a method whose kernel hands the data to the density as they are."""
+    return None if data is None else AllRows(data, num_rows(data))
+
+
+def plain(data: Data) -> Data:
+    """The data without this mark, where one device has all rows."""
+    return jax.tree.map(lambda part: part.rows if is_marked(part) else part, data, is_leaf=is_marked)
+
+
+def is_marked(part: Any) -> bool:
+    return isinstance(part, AllRows)
 
 
 class Plan(NamedTuple):
@@ -59,18 +76,26 @@ class Plan(NamedTuple):
     block: int
     num_blocks: int
     num_devices: int
-    is_shard: bool  # the rows at hand are the device's own, and no others
+    is_part: bool  # the rows at hand are the device's own, and no others
+    num_rows: int  # on all devices together
 
 
-def total(target: Rowwise, params: tree.Params, batch: Data) -> tuple[jax.Array, int]:
-    """The sum of `target.log_likelihood(params, batch)`, and of how many rows it is; `batch` may be a `Shard`."""
-    is_shard = isinstance(batch, Shard)
-    rows = batch.rows if is_shard else batch
-    plan = _plan(target, params, rows, is_shard)
-    num = batch.num_rows if is_shard else num_rows(rows)
-    if plan.num_blocks == 1 and plan.num_devices == 1:
-        return target.log_likelihood(params, rows).sum(), num
-    return _planned(target, plan, params, rows), num
+def total(target: Rowwise, params: tree.Params, batch: Data | AllRows) -> tuple[jax.Array, int]:
+    """The sum of `target.log_likelihood(params, batch)`, and of how many rows it is."""
+    plan = plan_of(target, params, batch)
+    rows = batch.rows if isinstance(batch, AllRows) else batch
+    if plan.num_blocks == 1 and plan.num_devices == 1 and num_rows(rows) == plan.num_rows:
+        return target.log_likelihood(params, rows).sum(), plan.num_rows
+    return _planned(target, plan, params, rows), plan.num_rows
+
+
+def plan_of(target: Rowwise, params: tree.Params, batch: Data | AllRows) -> Plan:
+    num_devices, is_part = num_sharing(), isinstance(batch, AllRows)
+    rows = batch.rows if is_part else batch
+    num_own = num_rows(rows) if is_part else math.ceil(num_rows(rows) / num_devices)
+    block = block_rows(target, params, rows, num_own)
+    total = batch.num_rows if is_part else num_rows(rows)
+    return Plan(num_own, block, math.ceil(num_own / block), num_devices, is_part, total)
 
 
 def block_rows(target: Rowwise, params: tree.Params, rows: Data, count: int) -> int:
@@ -86,13 +111,6 @@ def block_rows(target: Rowwise, params: tree.Params, rows: Data, count: int) -> 
     if is_cpu and a_row * count <= most and _holds_convolution(target, tree.signature((params, rows))):
         return count  # in a loop, XLA's convolution is twenty times slower
     return max(LEAST_ROWS, math.ceil(count / math.ceil(a_row * count / block)))
-
-
-def _plan(target: Rowwise, params: tree.Params, rows: Data, is_shard: bool) -> Plan:
-    num_devices, num = num_sharing(), num_rows(rows)
-    count = num if is_shard else math.ceil(num / num_devices)
-    block = block_rows(target, params, rows, count)
-    return Plan(count, block, math.ceil(count / block), num_devices, is_shard)
 
 
 def num_sharing() -> int:
@@ -144,15 +162,16 @@ def _scan(plan: Plan, rows: Data, of_block: Callable[[Data, jax.Array], Any]) ->
     Blocks are of equal length. A last one that would pass the end begins earlier, and the rows that it has again do
     not count: nothing is copied, and the block is compiled once.
     """
-    own = 0 if plan.is_shard else jax.lax.axis_index(AXIS) * plan.num_own if plan.num_devices > 1 else 0
     num, offsets = num_rows(rows), np.arange(plan.block)
+    first = jax.lax.axis_index(AXIS) * plan.num_own if plan.num_devices > 1 else 0  # of its own, among all rows
+    own = 0 if plan.is_part else first  # among those at hand
 
     def block(i: jax.Array) -> Any:
         wanted = own + i * plan.block
         begin = jnp.clip(wanted, 0, max(0, num - plan.block))
         part = jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, begin, plan.block), rows)
         numbers = begin + offsets
-        end = jnp.minimum(jnp.minimum(own + plan.num_own, num), wanted + plan.block)
+        end = jnp.minimum(own + jnp.minimum(plan.num_own, plan.num_rows - first), wanted + plan.block)
         return of_block(part, (numbers >= wanted) & (numbers < end))
 
     if plan.num_blocks == 1:

@@ -6,7 +6,8 @@ What a row is worth and what is said of it are for later rooms, and handed down:
 
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,8 @@ from posteria.posteriors.base import Posterior
 
 Grade = Callable[[Problem, Fold, Entry, Any], Grades]
 Key = tuple[str, str, int]  # problem, row, seed
+Ending = tuple[str, str]  # how a row ended, and why where it failed
+Elsewhere = Callable[[list[Key]], Iterator[tuple[Key, Ending]]]  # runs rows in other processes, as `run_row` does
 
 
 class Ledger:
@@ -69,14 +72,69 @@ class Ledger:
         return "done", next((record.reason for record in done if record.reason), "")
 
 
-def run(ledger: Ledger, grade: Grade, on_change: Callable[[], None]) -> None:
-    """Every row on every split: baselines and methods first, then the reference; a failure is a row with its reason."""
+def run(ledger: Ledger, grade: Grade, on_change: Callable[[], None], elsewhere: Elsewhere | None = None) -> None:
+    """Every row on every split: baselines and methods first, then the reference; a failure is a row with its reason.
+
+    `elsewhere` has workers run them instead, in any order. They write each row's own files, and this process all that
+    tells of them together.
+    """
     if ledger.settings.out is None:
         _run(ledger, grade, on_change)
         return
     _check_folder(ledger.settings, [problem.name for problem, _ in ledger.problems])
     with store.locked(ledger.settings.out):
-        _run(ledger, grade, on_change)
+        if elsewhere is None:
+            _run(ledger, grade, on_change)
+        else:
+            _run_elsewhere(ledger, on_change, elsewhere)
+
+
+def run_row(ledger: Ledger, key: Key, grade: Grade) -> Ending:
+    """One row on one split, in a worker: fitted, graded, and written beside the others."""
+    problem, fold, entry = _found(ledger, key)
+    _warm(problem)
+    _one(ledger, problem, fold, entry, grade, lambda: None)
+    return ledger.records[key].status, ledger.records[key].reason
+
+
+@cache
+def _warm(problem: Problem) -> None:
+    """Once in a worker."""
+    warm_up(problem)
+
+
+def _found(ledger: Ledger, key: Key) -> tuple[Problem, Fold, Entry]:
+    for problem, entries in ledger.problems:
+        for entry in entries:
+            for fold in problem.folds:
+                if (problem.name, entry.name, fold.seed) == key:
+                    return problem, fold, entry
+    raise SettingError(f"no row {key} in this comparison", "one of its own", "start it again with the same command")
+
+
+def _run_elsewhere(ledger: Ledger, on_change: Callable[[], None], elsewhere: Elsewhere) -> None:
+    """The reference first, which takes longest: the rest runs alongside."""
+    _prepare_folder(ledger, on_change)
+    _recall(ledger)
+    on_change()
+    keys = [
+        (entry.role != "reference", (problem.name, entry.name, fold.seed))
+        for problem, entries in ledger.problems
+        for fold in problem.folds
+        for entry in entries
+    ]
+    waiting = [key for _, key in sorted(keys, key=lambda pair: pair[0]) if key not in ledger.records]
+    for key, (status, reason) in elsewhere(waiting):
+        problem, fold, entry = _found(ledger, key)
+        record = None
+        if status != "failed":
+            record = records.read(ledger.settings.out, problem, fold, entry, _identity(ledger, problem, fold, entry))
+        ledger.records[key] = record or Record("failed", reason or "its worker left no record")
+        ledger.just_done = key
+        on_change()
+        ledger.just_done = None
+    ledger.running, ledger.is_complete = None, True
+    on_change()
 
 
 def _run(ledger: Ledger, grade: Grade, on_change: Callable[[], None]) -> None:

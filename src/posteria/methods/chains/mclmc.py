@@ -25,6 +25,7 @@ from posteria.methods.chains.warmup import WARMUP_SHARE
 from posteria.methods.starts import find_starts
 from posteria.methods.virial import virials
 from posteria.models.coordinates import Coordinates, LogDensity, coordinates
+from posteria.models.sums import all_rows
 from posteria.models.target import Density, Target, check_starts
 from posteria.posteriors.draws import Draws, DrawsPosterior
 from posteria.settings import Count, Positive, ProperShare, Several, Start, Warmup, above, check_settings, refuse_idle
@@ -161,14 +162,14 @@ def run_motion(
         _tuning_kernel(motion, bare),
         key_tuning,
         flat.starts(starts),
-        target.data,
+        all_rows(target.data),
         num_steps=min(1, method.num_warmup),
     )
     chains = run.stage("draws").loop(
         _drawing_kernel(motion, bare),
         key_draws,
         tuned.state,
-        target.data,
+        all_rows(target.data),
         num_steps=method.num_draws * method.thinning,
         thinning=method.thinning,
         keep=_keeper(flat),

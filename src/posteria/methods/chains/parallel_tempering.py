@@ -24,6 +24,7 @@ from posteria.methods.chains.hmc import FIRST_STEP_SIZE, JITTER, hmc_sampler
 from posteria.methods.chains.warmup import WARMUP_SHARE, Tuning
 from posteria.methods.starts import find_starts
 from posteria.models.coordinates import Coordinates, coordinates
+from posteria.models.sums import all_rows
 from posteria.models.target import Density, Target, check_starts
 from posteria.posteriors.draws import Draws, DrawsPosterior
 from posteria.settings import MOST_AT_ONCE, Count, Several, Start, Warmup, check_settings, up_to
@@ -80,19 +81,19 @@ class ParallelTempering(TrajectoryCosts):
             allowance.warmup(warmup, run),
             key_warmup,
             replicas,
-            target.data,
+            all_rows(target.data),
             num_steps=self.num_warmup,
             is_over=allowance.is_spent,
             final_when_late=True,
         )
         kernel = ladder_kernel(bare, self.num_replicas, self.max_leapfrog, first_step_size, is_warmup=False)
         begin = unlimited(warmed.state)
-        pilot = allowance.measured(kernel, key_draws, begin, target.data, self, warmed.info, run)
+        pilot = allowance.measured(kernel, key_draws, begin, all_rows(target.data), self, warmed.info, run)
         chains = run.stage("draws").loop(
             kernel,
             key_draws,
             pilot.state,
-            target.data,
+            all_rows(target.data),
             num_steps=pilot.num_draws * pilot.thinning,
             thinning=pilot.thinning,
             keep=_keeper(flat),

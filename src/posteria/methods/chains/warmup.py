@@ -19,6 +19,7 @@ from posteria.errors import SettingError
 from posteria.methods.chain_costs import Allowance, unlimited
 from posteria.methods.starts import find_starts
 from posteria.models.coordinates import Coordinates, LogDensity, coordinates
+from posteria.models.sums import all_rows
 from posteria.models.target import Density, Target, check_starts
 from posteria.posteriors.draws import Draws, DrawsPosterior
 
@@ -81,21 +82,21 @@ def run_chains(
         allowance.warmup(warmup_kernel(sampler, adaptation, bare), run),
         key_warmup,
         flat.starts(starts),
-        target.data,
+        all_rows(target.data),
         num_steps=adaptation.num_steps,
         is_over=allowance.is_spent,
         final_when_late=True,
     )
     state = unlimited(warmed.state)
     kernel, begin = drawing_kernel(sampler, bare), (state.inner.position, state.tuned(adaptation))
-    pilot = allowance.measured(kernel, key_draws, begin, target.data, method, warmed.info, run)
+    pilot = allowance.measured(kernel, key_draws, begin, all_rows(target.data), method, warmed.info, run)
     if pilot.state is not begin:
         begin = (pilot.state.inner.position, pilot.state.tuning)
     chains = run.stage("draws").loop(
         kernel,
         key_draws,
         begin,
-        target.data,
+        all_rows(target.data),
         num_steps=pilot.num_draws * pilot.thinning,
         thinning=pilot.thinning,
         keep=_keeper(flat),

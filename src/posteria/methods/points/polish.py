@@ -18,6 +18,7 @@ from posteria.data.arrays import Data
 from posteria.data.sources import is_source
 from posteria.engine.loop import Kernel, Run
 from posteria.models.coordinates import coordinates
+from posteria.models.sums import all_rows
 from posteria.models.target import Target, log_densities
 from posteria.tree import Json
 
@@ -50,7 +51,7 @@ def polish(
         lbfgs(target.without_data(), tuple(held)),
         key,
         flat.starts(params),
-        target.data,
+        all_rows(target.data),
         num_steps=num_steps(target, num_epochs),
         is_over=lambda info: bool(np.all(info.is_stopped)),
     )
