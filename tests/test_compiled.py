@@ -43,6 +43,38 @@ def test_compiled_code_goes_with_the_network_that_it_was_made_for(method):
     assert alive() is None
 
 
+SEVERAL = [
+    po.SWAG(rank=2, num_snapshots=4, map=po.MAP(num_epochs=2)),
+    po.SVGD(size=3, num_epochs=2),
+    po.VariationalOnlineNewton(num_epochs=2),
+    po.MCLMC(num_chains=2, num_draws=2, num_warmup=50),
+    po.Folds(po.MAP(num_epochs=2)),
+    po.NUTS(num_chains=2, num_draws=2, num_warmup=2),
+]
+
+
+@pytest.mark.parametrize(
+    "method",
+    [CHEAP[0], *(pytest.param(method, marks=pytest.mark.slow) for method in (*CHEAP[1:], *SEVERAL))],
+    ids=lambda method: type(method).__name__,
+)
+def test_no_code_of_single_operations_stays_behind(method):
+    """JAX keeps what it compiles for an operation outside of any function, one for every shape, some 2 MB each."""
+
+    def fit(width):
+        posterior = po.fit(po.Model(fresh_network(width)), (X, Y), method, progress=False)
+        assert np.isfinite(posterior.predict(X).mean).all()
+
+    def alive():
+        gc.collect()
+        return sorted(code.hlo_modules()[0].name for code in jax.devices()[0].client.live_executables())
+
+    fit(5)  # what no width matters to may stay
+    before = alive()
+    fit(7)
+    assert alive() == before
+
+
 def test_a_density_goes_with_its_code():
     def log_density(params):
         return -0.5 * (params["a"] ** 2).sum()

@@ -122,6 +122,21 @@ def index(tree: Tree, i: int | slice | tuple[int, ...] | np.ndarray | jax.Array)
     return jax.tree.map(lambda leaf: leaf[i], tree)
 
 
+def as_wide(tree: Tree) -> Tree:
+    """On the host, with dtypes of 32 bits at least."""
+    return jax.tree.map(lambda leaf: np.asarray(leaf, jnp.promote_types(leaf.dtype, jnp.float32)), tree)
+
+
+def one(tree: Tree, i: int = 0) -> Tree:
+    """Entry `i` of every leaf's leading axis, taken on the host (JAX would compile the indexing of every shape)."""
+    return on_device(jax.tree.map(lambda leaf: np.asarray(leaf)[i], tree))
+
+
+def one_of_many(tree: Tree) -> Tree:
+    """The way back: with a leading axis of length 1."""
+    return on_device(jax.tree.map(lambda leaf: np.asarray(leaf)[None], tree))
+
+
 def length(tree: Tree) -> int:
     """Size of the leading axis."""
     return len(jax.tree.leaves(tree)[0])

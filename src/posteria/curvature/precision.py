@@ -99,4 +99,4 @@ def formed_jacobian(jacobian: Sequence[Factors]) -> jax.Array:
 
 def as_array(values: np.ndarray) -> jax.Array:
     """What the host computed in float64, in JAX's own float."""
-    return jnp.asarray(values, jnp.result_type(float))
+    return jax.device_put(np.asarray(values, jnp.result_type(float)))

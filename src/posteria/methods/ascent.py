@@ -35,7 +35,8 @@ def ascend(key: jax.Array, target: Any, starts: tree.Params, run: Run) -> tree.P
     flat = coordinates(bare)
     steps = num_steps(target.num_data)
     ended = run.loop(_climb(bare, steps), key, flat.starts(starts), target.data, num_steps=steps, final_when_late=True)
-    return _to_params(bare)(ended.state.position)
+    params: tree.Params = flat.several_params(ended.state.position)
+    return params
 
 
 class State(NamedTuple):
@@ -69,8 +70,3 @@ def _climb(target: Target, num_steps: int) -> Kernel:
         return moved, Info(-value * num_data, jnp.asarray(1))
 
     return Kernel(init, step)
-
-
-@kept
-def _to_params(target: Target) -> Any:
-    return jax.jit(jax.vmap(coordinates(target).to_params))

@@ -48,6 +48,12 @@ class Coordinates:
         relative = self._unravel(z * self._unit)
         return self._target.absolute(relative) if self._has_scales else relative
 
+    def several_params(self, z: Any) -> tree.Params:
+        """The same of several, (several, size) -> a leading axis: on the host, or as one compiled function."""
+        if self._has_scales:
+            return _several_params(self)(z)
+        return self._unravel(np.asarray(z) * np.asarray(self._unit))
+
     def log_density(self, z: jax.Array, data: Data, likelihood_power: jax.Array | float = 1.0) -> jax.Array:
         """Up to the constant of the change of units."""
         return self._target.relative_log_density(self._unravel(z * self._unit), data, likelihood_power)
@@ -61,3 +67,8 @@ class Coordinates:
 def coordinates(target: Target | Density) -> Coordinates:
     """Shared between fits of equal targets; pass `target.without_data()`."""
     return Coordinates(target)
+
+
+@kept
+def _several_params(flat: Coordinates) -> Callable[[Any], tree.Params]:
+    return jax.jit(jax.vmap(flat.to_params))

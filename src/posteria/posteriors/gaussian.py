@@ -127,7 +127,7 @@ class GaussianPosterior(Posterior):
 
     def __init__(self, target: Target, mean: ArrayLike, spread: Spread, facts: Json | None = None) -> None:
         super().__init__(target, facts)
-        self.mean = jnp.asarray(mean)
+        self.mean = tree.on_device(mean)
         self.spread = spread
 
     @property

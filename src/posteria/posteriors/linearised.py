@@ -91,7 +91,7 @@ class LaplacePosterior(GaussianPosterior):
         self.precision = precision
         temperature = jnp.asarray(target.temperature, mean.dtype)
         own = jnp.asarray(own, mean.dtype)
-        spread = LaplaceSpread(precision, own, jnp.asarray(self.network.order), temperature, len(mean))
+        spread = LaplaceSpread(precision, own, tree.on_device(self.network.order), temperature, len(mean))
         super().__init__(target, mean, spread, facts)
         self.predictive = predictive
         self.log_joint = log_joint  # log p(data, mode), of the parameters that are not held still

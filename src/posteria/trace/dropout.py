@@ -105,10 +105,10 @@ def _unit_indices(network: Network, structs: tree.Params, datum: tree.Tree) -> d
         counts.clear()  # traced twice by jit's caches, it would be counted twice
         return linear.interpret(network.apply, rule)(params, x)[1]
 
-    zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), (structs, datum))
+    zeros = jax.tree.map(lambda s: np.zeros(s.shape, s.dtype), (structs, datum))
     found = jax.jit(numbers)(*zeros)
     return {
-        path: tuple((n, np.rint(np.asarray(u[0], np.float32)).astype(np.int32) - 1) for n, u in zip(counts[path], uses))
+        path: tuple((n, np.rint(np.asarray(u, np.float32)[0]).astype(np.int32) - 1) for n, u in zip(counts[path], uses))
         for path, uses in found.items()
     }
 

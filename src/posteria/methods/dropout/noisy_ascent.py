@@ -16,7 +16,6 @@ from posteria.engine.loop import Kernel, Run
 from posteria.methods.variational.bound import COSINE_MARK, estimate_elbo
 from posteria.methods.watch import Draw, HeldOut
 from posteria.methods.watch import loop as watch_loop
-from posteria.models.densities import widen
 from posteria.models.target import Target
 from posteria.tree import Json
 
@@ -86,7 +85,7 @@ def ascend(
         run,
         kernel,
         key,
-        jax.tree.map(lambda leaf: widen(leaf)[None], start),
+        tree.one_of_many(tree.as_wide(start)),
         target,
         held,
         draw=draw,

@@ -71,17 +71,17 @@ class SVGD(EpochCosts):
         else:
             starts = target.as_starts(start, self.size)
         particles = flat.starts(starts)
-        if self.size > 1 and not jnp.ptp(particles, axis=0).any():
+        if self.size > 1 and not np.ptp(particles, axis=0).any():
             particles += jax.random.normal(key_part, particles.shape)  # equal particles would never part
         batch_size = min(self.batch_size or target.num_data, target.num_data)
-        check_starts(target, jax.vmap(flat.to_params)(particles), num_rows=batch_size)
+        check_starts(target, flat.several_params(particles), num_rows=batch_size)
         steps_per_epoch = num_steps_per_epoch(target.num_data, batch_size) if batch_size else 1
         num_steps = self.num_epochs * steps_per_epoch
         found, _ = watch.loop(
             run,
             flow(bare, batch_size, self.learning_rate, num_steps),
             key_loop,
-            particles[None],  # all particles are one chain: they interact
+            tree.one_of_many(particles),  # all particles are one chain: they interact
             target,
             held,
             draw=_draw_of(bare),
@@ -91,9 +91,9 @@ class SVGD(EpochCosts):
             steps_per_epoch=steps_per_epoch,
             patience=self.patience,
         )
-        particles = jnp.asarray(found[0])
-        weights = jax.vmap(flat.to_weights)(particles)[:, None]  # (particle, 1, size)
-        log_density = log_densities(target, jax.vmap(flat.to_params)(particles), num_rows=batch_size)[:, None]
+        params = flat.several_params(found[0])
+        weights = np.asarray(tree.ravel_each(params))[:, None]  # (particle, 1, size)
+        log_density = log_densities(target, params, num_rows=batch_size)[:, None]
         return DrawsPosterior(bare, Draws(bare.structs, weights, {"log_density": log_density}))
 
 

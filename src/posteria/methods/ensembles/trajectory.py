@@ -108,7 +108,7 @@ def follow(
     steps_per_epoch = num_steps_per_epoch(target.num_data, batch_size) if batch_size else 1
     thinning = settings.epochs_per_snapshot * steps_per_epoch
     learning_rates = [
-        settings.learning_rate or suggested_step(target, tree.index(starts, i), settings.schedule, key_one)
+        settings.learning_rate or suggested_step(target, tree.one(starts, i), settings.schedule, key_one)
         for i, key_one in enumerate(jax.random.split(key_curvature, size))
     ]
     period = thinning if settings.schedule == "cyclical" else None

@@ -119,7 +119,7 @@ class Laplace(Costed):
             is_streamed = is_source(target.data)
             polishes = climb.polish is not False and not (climb.validation or target.augment or is_streamed)
             (modes,) = climb.find(key_mode, target, start, run, 1, polishes)
-            target, params, held = modes.target, tree.index(modes.params, 0), modes.held
+            target, params, held = modes.target, tree.one(modes.params), modes.held
             params = cross_checked(climb, key_mode, target, params, run)
             remedy = climb.remedy(is_full=polishes)
         precision = _measured(target, params, settings, key_measure)

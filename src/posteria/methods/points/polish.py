@@ -55,7 +55,7 @@ def polish(
         num_steps=num_steps(target, num_epochs),
         is_over=lambda info: bool(np.all(info.is_stopped)),
     )
-    found = tree.on_device(jax.vmap(flat.to_params)(jnp.asarray(trace.state.best)))
+    found = flat.several_params(trace.state.best)
     if target.scales:  # where the density over the coordinates is another
         return Polished(found, log_densities(target, found))
     return Polished(found, -np.asarray(trace.state.best_value))
@@ -65,7 +65,7 @@ def measured(target: Target, params: tree.Params, run: Run, held: Sequence[str],
     """Facts: how far the set of `params` (leading axis) that is furthest from a mode is; told where it matters."""
     if not run.is_whole or is_source(target.data):  # it would read a source many times over
         return {}
-    found = (decrement(target, tree.index(params, i), held) for i in range(tree.length(params)))
+    found = (decrement(target, tree.one(params, i), held) for i in range(tree.length(params)))
     worst = max(found, key=lambda one: one.nats)
     if not worst.nats <= ENOUGH:
         about = "an estimated " if worst.is_estimate else ""

@@ -278,7 +278,7 @@ def estimate_elbo(
     where T is not 1."""
 
     def values(name: str, phi: Phi) -> np.ndarray:
-        starts = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], phi)
+        starts = tree.one_of_many(phi)
         trace = run.stage(name).loop(kernel, key, starts, data, num_steps=max(num_steps, LEAST_ELBO_STEPS))
         return np.asarray(trace.info.log_density[0], np.float64)
 

@@ -3,6 +3,7 @@
 Where the prior infers scales, "weights" here are relative to these, and the scales' logarithms are beside them.
 """
 
+from collections.abc import Callable
 from typing import ClassVar
 
 import jax
@@ -83,7 +84,17 @@ class DiagonalFamily:
         return tree.ravel(mean), gaussian.Diagonal(tree.ravel(std))
 
     def posterior(self, target: Target, phi: Phi, facts: Json) -> gaussian.GaussianPosterior:
-        return gaussian_posterior(target, *self.normal(phi), facts)
+        return gaussian_posterior(target, *compiled_normal(self)(phi), facts)
+
+
+@kept
+def compiled_init(family: DiagonalFamily) -> Callable[[jax.Array, tree.Params, tree.Params], Phi]:
+    return jax.jit(family.init)
+
+
+@kept
+def compiled_normal(family: DiagonalFamily) -> Callable[[Phi], tuple[jax.Array, gaussian.Spread]]:
+    return jax.jit(family.normal)  # one function, not each of its operations
 
 
 class FullFamily(DiagonalFamily):

@@ -129,7 +129,7 @@ class MeanField(variational.VariationalCosts):
                 self.kl_weights,
             ),
             key_fit,
-            jax.tree.map(lambda leaf: leaf[None], phi),
+            tree.one_of_many(phi),
             target,
             held,
             draw=variational.draw_of(bare, family),

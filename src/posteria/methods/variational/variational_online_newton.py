@@ -105,16 +105,16 @@ class VariationalOnlineNewton(variational.VariationalCosts):
         )
         family = families.family(bare, "diagonal")
 
-        def gaussian(phi: dict[str, jax.Array]) -> tuple[jax.Array, jax.Array, families.Phi]:
-            mean, precision = (jnp.asarray(leaf[0]) for leaf in _moments(bare, phi))
-            std = 1 / jnp.sqrt(precision)
-            return mean, std, family.init(key, family.unravel(mean), family.unravel(std))
+        def gaussian(phi: dict[str, jax.Array]) -> tuple[np.ndarray, np.ndarray, families.Phi]:
+            mean, precision = (np.asarray(leaf[0]) for leaf in _moments(bare, phi))
+            std = 1 / np.sqrt(precision)
+            return mean, std, families.compiled_init(family)(key, family.unravel(mean), family.unravel(std))
 
         mean, std, phi = gaussian(found)
         before = None if held else gaussian(trace.state.before)[-1]  # an end that rows chose is no optimum
         elbo_kernel = variational.elbo_kernel(bare, family, batch_size)
         facts = variational.estimate_elbo(elbo_kernel, key_elbo, phi, before, target.data, run, steps_per_epoch)
-        return gaussian_posterior(target, mean, Diagonal(std), facts)
+        return gaussian_posterior(target, mean, Diagonal(tree.on_device(std)), facts)
 
 
 def _moments(target: Target, phi: dict[str, jax.Array]) -> tuple[tree.Params, tree.Params]:
