@@ -15,6 +15,10 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 
 import jax  # noqa: E402  (reads these as it is imported)
 
+from posteria import compiled  # noqa: E402
+
+compiled.MANY_DROPPED = 10**9  # networks: by these rules code is let go of module by module, and not sooner
+
 pytest_plugins = ["minutes"]
 _module = None
 

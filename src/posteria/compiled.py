@@ -25,7 +25,7 @@ RECENT_BYTES = 48 * 2**20  # of it for ready networks that nobody holds any more
 CALL_BYTES = 5 * 2**19  # of one compiled call on CPU, measured: XLA does not tell (1.8 MB for an addition, 6 for much)
 ENTRY_BYTES = 2**16  # of what is made on the way
 MANY_OWNERS = 3  # from so many on, those that were dropped are looked for when there is a new one
-MANY_DROPPED = 16  # after so many, JAX's traces are cleared: what lives on is compiled again, once
+MANY_DROPPED = 12  # after so many, JAX's traces are cleared (some 3 MB each): what lives on is compiled again, once
 SLOT = "_posteria_compiled"
 
 Arguments = ParamSpec("Arguments")
@@ -216,11 +216,17 @@ def _attached(owner: Any, is_users: bool) -> _Slot | None:
     if SLOT not in attributes:
         attributes[SLOT] = _Slot()
         if is_users:
-            if len(_users_slots) >= MANY_OWNERS:
+            if len(_users_slots) >= MANY_OWNERS or _num_dropped >= MANY_DROPPED:
                 _forget_dropped()
             _users_slots.add(attributes[SLOT])
+            weakref.finalize(attributes[SLOT], _count_dropped).atexit = False
     slot: _Slot = attributes[SLOT]
     return slot
+
+
+def _count_dropped() -> None:
+    global _num_dropped
+    _num_dropped += 1
 
 
 def _forget_dropped() -> None:
@@ -229,10 +235,8 @@ def _forget_dropped() -> None:
     global _is_tidy, _num_dropped
     import jax
 
-    before = len(_users_slots)
     gc.collect()
     _is_tidy = False
-    _num_dropped += before - len(_users_slots)
     if _num_dropped >= MANY_DROPPED and not isinstance(jax.numpy.zeros(()), jax.core.Tracer):  # not while tracing
         _num_dropped = 0
         jax.clear_caches()
