@@ -19,7 +19,6 @@ from posteria.methods.costs import EpochCosts, num_batches
 from posteria.methods.points.learnt_scales import settled
 from posteria.methods.points.polish import SHARE as POLISH_SHARE
 from posteria.methods.points.polish import measured, polish
-from posteria.models.densities import widen
 from posteria.models.target import Target, check_starts, log_densities
 from posteria.posteriors.base import Posterior
 from posteria.posteriors.draws import Draws, DrawsPosterior
@@ -170,7 +169,7 @@ class MAP(EpochCosts):
             run,
             kernel,
             key_loop,
-            jax.tree.map(lambda leaf: widen(jnp.asarray(leaf)), starts),
+            tree.on_device(tree.as_wide(starts)),
             target,
             held,
             draw=_narrowed(bare),
