@@ -46,6 +46,7 @@ from posteria.methods.functions.infinite_width import InfiniteWidth as InfiniteW
 from posteria.methods.gaussians.expectation_propagation import ExpectationPropagation as ExpectationPropagation
 from posteria.methods.gaussians.laplace import Laplace as Laplace
 from posteria.methods.points.map import MAP as MAP
+from posteria.methods.points.prior_network import PriorNetwork as PriorNetwork
 from posteria.methods.registry import Method as Method
 from posteria.methods.registry import register as register
 from posteria.methods.stochastic.sghmc import SGHMC as SGHMC

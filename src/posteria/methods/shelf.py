@@ -3,6 +3,7 @@
 SHELF = {
     # points
     "map": "posteria.methods.points.map:MAP",
+    "prior-network": "posteria.methods.points.prior_network:PriorNetwork",
     # ensembles
     "ensemble": "posteria.methods.ensembles.ensemble:Ensemble",
     "folds": "posteria.methods.ensembles.folds:Folds",

@@ -7,6 +7,9 @@ from typing import Any
 
 from posteria.compiled import kept
 from posteria.methods.costs import DECLARATION
+from posteria.models.likelihoods import Categorical
+from posteria.models.model import Model
+from posteria.nn import mlp
 from posteria.runs import fit
 from posteria.testing import targets
 
@@ -17,8 +20,9 @@ LEAST, MOST = 0.8, 1.1  # of a budget, expected
 AGREES = 0.15  # of the expected, between it and the run's own count: trajectories are measured in warm-up
 
 
-def check(method: type) -> None:
-    """A budget is expected, and spent; fitted once for all laws of a class, with its default settings."""
+def check(method: type, takes: str = "regression") -> None:
+    """A budget is expected, and spent; fitted once for all laws of a class, with its default settings. `takes` are the
+    targets that it serves."""
     name = method.__name__
     check_hooks(method)
     for num_data in SIZES:
@@ -29,7 +33,7 @@ def check(method: type) -> None:
                 f"{name}.with_budget({budget}, {num_data}) expects {expected:,.0f} gradients: check `lengths`, and "
                 "that `expected_gradients` counts all that a fit does"
             )
-    expected, spent = _spent(method)
+    expected, spent = _spent(method, takes)
     assert abs(spent - expected) <= AGREES * expected, (
         f"{name} expects {expected:,.0f} gradients of a fit that took {spent:,}: `expected_gradients` misses some, or "
         "the kernel's `num_gradients` does"
@@ -42,12 +46,15 @@ def check_hooks(method: type) -> None:
 
 
 @kept
-def _spent(method: type) -> tuple[float, int]:
+def _spent(method: type, takes: str) -> tuple[float, int]:
     """What a fit within a small budget expects, and what it took."""
     known = targets.linear_regression()
-    limited = method().with_budget(SPENT, len(known.data[0]))
-    posterior = fit(known.model, known.data, limited, key=0, progress=False)
-    return limited.expected_gradients(len(known.data[0])), posterior.facts["gradients"]
+    model, (x, y) = known.model, known.data
+    if takes == "classes":
+        model, y = Model(mlp((), outputs=2), Categorical()), targets.as_labels(y)
+    limited = method().with_budget(SPENT, len(x))
+    posterior = fit(model, (x, y), limited, key=0, progress=False)
+    return limited.expected_gradients(len(x)), posterior.facts["gradients"]
 
 
 def check_trials(method: Any) -> None:

@@ -11,6 +11,7 @@ import pytest
 from posteria import tree
 from posteria.compiled import kept
 from posteria.errors import DataError, PosteriaError
+from posteria.models.likelihoods import Categorical
 from posteria.models.model import Model
 from posteria.models.target import Target
 from posteria.networks import Network
@@ -29,19 +30,27 @@ def _fitted(method: Any, scenario: str, **settings: Any) -> tuple[targets.KnownP
 
 
 @kept
-def _odd_model() -> tuple[Model, list[int]]:
+def _odd_model(takes: str = "regression") -> tuple[Model, list[int]]:
     """A linear network whose parameters are nested and of several types, with a list that grows when it is traced."""
     calls: list[int] = []
+    num = 2 if takes == "classes" else 1
 
     def init(key: jax.Array, x: jax.Array) -> tree.Params:
-        return {"deep": [jnp.zeros((x.shape[-1], 1)), {"half": jnp.zeros(1, jnp.bfloat16)}], "scalar": jnp.zeros(())}
+        half = jnp.zeros(num, jnp.bfloat16)
+        return {"deep": [jnp.zeros((x.shape[-1], num)), {"half": half}], "scalar": jnp.zeros(())}
 
     def apply(params: tree.Params, x: jax.Array) -> jax.Array:
         calls.append(1)
         weight, rest = params["deep"]
         return x @ weight + rest["half"].astype(jnp.float32) + params["scalar"]
 
-    return Model(Network(init, apply)), calls
+    network = Network(init, apply)
+    return (Model(network, Categorical()) if takes == "classes" else Model(network)), calls
+
+
+def _odd_data(takes: str) -> tuple[np.ndarray, np.ndarray]:
+    x, y = targets.linear_regression().data
+    return x, targets.as_labels(y) if takes == "classes" else y
 
 
 class OddFit(NamedTuple):
@@ -50,13 +59,13 @@ class OddFit(NamedTuple):
 
 
 @kept
-def _fitted_odd(method: Any, key: int = 0) -> OddFit:
+def _fitted_odd(method: Any, key: int = 0, takes: str = "regression") -> OddFit:
     """Of `_odd_model`, shared between laws."""
-    model, calls = _odd_model()
-    x, y = targets.linear_regression().data
+    model, calls = _odd_model(takes)
+    x, y = _odd_data(takes)
     posterior = fit(model, (x, y), method, key=key, progress=False)
     num_calls = len(calls)
-    fit(model, (x, y + 1.0), method, key=key + 1, progress=False)
+    fit(model, (x, 1 - y), method, key=key + 1, progress=False)
     return OddFit(posterior, len(calls) - num_calls)
 
 
@@ -90,6 +99,10 @@ class MethodLaws:
 
     method: ClassVar[Any]
     cheap: ClassVar[Any] = None  # a short version of the method, where moments do not matter
+    takes: ClassVar[str] = "regression"  # or "classes", where it serves no other targets
+
+    def odd(self, key: int = 0) -> OddFit:
+        return _fitted_odd(self.quick, key, self.takes)
 
     @property
     def quick(self) -> Any:
@@ -100,11 +113,11 @@ class MethodLaws:
         return flat_draws(posterior)
 
     def test_the_same_key_gives_identical_draws(self) -> None:
-        again = fit(_odd_model()[0], targets.linear_regression().data, self.quick, key=0, progress=False)
-        np.testing.assert_array_equal(self.chains(_fitted_odd(self.quick).posterior), self.chains(again))
+        again = fit(_odd_model(self.takes)[0], _odd_data(self.takes), self.quick, key=0, progress=False)
+        np.testing.assert_array_equal(self.chains(self.odd().posterior), self.chains(again))
 
     def test_another_key_gives_other_predictions_or_the_same_mode(self) -> None:
-        first, other = _fitted_odd(self.quick).posterior, _fitted_odd(self.quick, key=1).posterior
+        first, other = self.odd().posterior, self.odd(key=1).posterior
         x = targets.linear_regression().data[0]
         spread = first.predict(x).std
         difference = np.abs(first.predict(x).mean - other.predict(x).mean)
@@ -113,50 +126,50 @@ class MethodLaws:
             assert difference.max() > 0
 
     def test_any_pytree_and_dtype_comes_back_unchanged(self) -> None:
-        if not hasattr(_fitted_odd(self.quick).posterior, "sample"):
+        if not hasattr(self.odd().posterior, "sample"):
             pytest.skip("its posterior is of functions, not of weights")
-        draws = _fitted_odd(self.quick).posterior.sample(0, 3)
-        wanted = _odd_model()[0].network.init(jax.random.key(0), targets.linear_regression().data[0])
+        draws = self.odd().posterior.sample(0, 3)
+        wanted = _odd_model(self.takes)[0].network.init(jax.random.key(0), targets.linear_regression().data[0])
         assert jax.tree.structure(draws) == jax.tree.structure(wanted)
         for draw, leaf in zip(jax.tree.leaves(draws), jax.tree.leaves(wanted)):
             assert (draw.shape, draw.dtype) == ((3, *leaf.shape), leaf.dtype)
 
     def test_a_second_fit_does_not_trace_the_network_again(self) -> None:
-        assert _fitted_odd(self.quick).traces_by_second == 0
+        assert self.odd().traces_by_second == 0
 
     def test_save_and_load_round_trips(self, tmp_path: Path) -> None:
-        posterior = _fitted_odd(self.quick).posterior
+        posterior = self.odd().posterior
         posterior.save(tmp_path / "saved")
-        loaded = load(tmp_path / "saved", network=_odd_model()[0].network)
-        x, y = targets.linear_regression().data
+        loaded = load(tmp_path / "saved", network=_odd_model(self.takes)[0].network)
+        x, y = _odd_data(self.takes)
         np.testing.assert_array_equal(posterior.predict(x).mean, loaded.predict(x).mean)
         np.testing.assert_array_equal(posterior.predict(x).log_prob(y), loaded.predict(x).log_prob(y))
         np.testing.assert_array_equal(self.chains(posterior), self.chains(loaded))
 
     @pytest.mark.parametrize("damage", ["nan", "infinite", "short", "empty"])
     def test_bad_data_is_refused_by_name(self, damage: str) -> None:
-        known = targets.linear_regression()
-        x, y = known.data[0].copy(), known.data[1].copy()
+        model = targets.linear_regression().model if self.takes == "regression" else _odd_model(self.takes)[0]
+        x, y = (part.copy() for part in _odd_data(self.takes))
         if damage == "nan":
             x[3, 1] = np.nan
         elif damage == "infinite":
-            y[2] = np.inf
+            y[2] = np.inf if self.takes == "regression" else 9
         elif damage == "short":
             y = y[:-1]
         else:
             x, y = x[:0], y[:0]
         with pytest.raises(DataError):
-            fit(known.model, (x, y), self.quick, progress=False)
+            fit(model, (x, y), self.quick, progress=False)
 
     def test_a_budget_is_what_it_expects_and_what_it_spends(self) -> None:
-        budgets.check(type(self.method))
+        budgets.check(type(self.method), self.takes)
 
     def test_trials_change_what_the_documentation_says(self) -> None:
         budgets.check_trials(self.method)
 
     def test_predictions_at_other_features_are_refused(self) -> None:
         with pytest.raises(PosteriaError, match="features"):
-            _fitted_odd(self.quick).posterior.predict(targets.linear_regression().data[0][:, :-1])
+            self.odd().posterior.predict(targets.linear_regression().data[0][:, :-1])
 
 
 class ExactLaws(MethodLaws):

@@ -67,6 +67,11 @@ def linear_regression(
     )
 
 
+def as_labels(y: np.ndarray) -> np.ndarray:
+    """Two classes: above the mean, and not."""
+    return (y > y.mean()).astype(np.int32)
+
+
 def prior_only(num_features: int = 3, prior_std: float = 0.7) -> KnownPosterior:
     """The same model without data: its posterior is its prior."""
     model = Model(_NETWORK, Gaussian(0.5), Normal(prior_std))

@@ -23,6 +23,7 @@ from posteria.methods.variational import bound as variational
 from posteria.methods.variational import families
 from posteria.methods.variational.bound import Bound, Info, State
 from posteria.methods.variational.families import Phi
+from posteria.methods.variational.flow_family import FlowFamily
 from posteria.methods.variational.rank_one_family import FACTOR_PRIOR, RankOneFamily
 from posteria.models.target import Target, check_starts
 from posteria.posteriors.gaussian import GaussianPosterior
@@ -33,8 +34,12 @@ from posteria.trace.moments import moments
 if TYPE_CHECKING:
     import optax
 
-DEFAULT_ESTIMATORS = {"diagonal": "local", "full": "path", "lowrank": "path", "rank-one": "weights"}
-MAX_FULL = 5000  # parameters: the full family holds their square
+DEFAULT_ESTIMATORS = {"diagonal": "local", "full": "path", "lowrank": "path", "rank-one": "weights", "flow": "path"}
+MAX_FULL = 5000  # parameters: the full family holds their square, a flow networks of them
+WITHOUT_SCALES = {  # families, and why they cannot infer the prior's scales
+    "rank-one": "a matrix of the rank-one family is a point, of which no scale can be inferred",
+    "flow": "a flow is over the weights themselves",
+}
 
 
 @dataclass(frozen=True)
@@ -47,7 +52,9 @@ class MeanField(variational.VariationalCosts):
       "moments" no draws: means and variances carried through the network in closed form (ReLU networks).
       "local-independent" fresh noise at every position of a convolution: the literature's, the optimum of another q.
     `family`: "diagonal"; "full" (any covariance; small networks); "lowrank" (diagonal plus `rank` directions);
-    "rank-one" (each matrix is a point times noise of two vectors: the memory of one network).
+    "rank-one" (each matrix is a point times noise of two vectors: the memory of one network); "flow" (any shape, by
+    couplings of splines; up to some thousand weights, and better with several `num_samples`; its mean and variances are
+    read off draws).
     `num_samples` draws a step. `start`: "init", "map", "prior", or weights; `initial_std` in units of the prior.
     `kl_weights`: "even" over an epoch's batches, or "blundell" (2^-i for batch i). `optimizer` is any Optax
     transformation; by default Adam with a cosine decay from `learning_rate` to 0. The posterior's `facts` hold the
@@ -61,7 +68,7 @@ class MeanField(variational.VariationalCosts):
     learning_rate: Positive = 0.01
     optimizer: Optimizer | None = None
     estimator: Literal["local", "flipout", "weights", "moments", "local-independent"] | None = None
-    family: Literal["diagonal", "full", "lowrank", "rank-one"] = "diagonal"
+    family: Literal["diagonal", "full", "lowrank", "rank-one", "flow"] = "diagonal"
     rank: Several = 10
     num_samples: Several = 1
     start: Start = "init"
@@ -91,7 +98,7 @@ class MeanField(variational.VariationalCosts):
     @property
     def is_updatable(self) -> bool:
         """Whether its posterior is a Gaussian, which can be the prior of further data."""
-        return self.family != "rank-one"
+        return self.family in ("diagonal", "full", "lowrank")
 
     @property
     def model_differs(self) -> str:
@@ -100,8 +107,8 @@ class MeanField(variational.VariationalCosts):
 
     def fit(self, key: jax.Array, target: Target, start: tree.Params, run: Run) -> GaussianPosterior:
         target.check_proper()
-        if self.family == "rank-one":
-            target.check_no_scales("a matrix of the rank-one family is a point, of which no scale can be inferred")
+        if self.family in WITHOUT_SCALES:
+            target.check_no_scales(WITHOUT_SCALES[self.family])
         target, held = watch.hold_out(jax.random.fold_in(key, watch.HOLD_OUT_STREAM), target, self.validation)
         bare = target.without_data()
         estimator = self.estimator or DEFAULT_ESTIMATORS[self.family]
@@ -212,10 +219,14 @@ def _ascent(
 
 @kept
 def _family(target: Target, name: str, rank: int) -> Any:
-    if name == "full" and tree.size(target.structs) > MAX_FULL:
+    if name in ("full", "flow") and tree.size(target.structs) > MAX_FULL:
         raise SettingError(
-            f'family="full" for {tree.size(target.structs)} parameters', f"at most {MAX_FULL}", 'take family="lowrank"'
+            f"family={name!r} for {tree.size(target.structs)} parameters",
+            f"at most {MAX_FULL}",
+            'take family="lowrank"',
         )
+    if name == "flow":
+        return FlowFamily(target)
     if name == "lowrank":
         return families.LowRankFamily(target, rank)
     return RankOneFamily(target) if name == "rank-one" else families.family(target, name)
