@@ -99,9 +99,8 @@ class Predictive:
         return np.asarray(np.maximum(self.entropy - self._entropies[1], 0.0))
 
     def uncertainty(self) -> dict[str, np.ndarray]:
-        """What the entropy (of real targets, the variance) is made of: "data" is what more data would not remove,
-        "model" what draws of the weights differ in, and "distributional" what a draw itself does not know: 0 but of a
-        posterior whose draws say distributions over distributions (`PriorNetwork`)."""
+        """Parts of the entropy (real targets: of the variance). "distributional" is what a draw itself does not know: 0
+        but where draws say distributions over distributions, as those of `PriorNetwork` do."""
         return {"data": self.aleatoric, "distributional": np.zeros_like(self.aleatoric), "model": self.epistemic}
 
     def log_prob(self, y: Any) -> np.ndarray:
