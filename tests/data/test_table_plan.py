@@ -175,3 +175,18 @@ def test_files_that_cannot_be_read_say_so(tmp_path, monkeypatch):
 def test_comments_and_excels_own_line_above_the_header_are_read_over(tmp_path):
     (tmp_path / "t.csv").write_text("# made by a machine\nsep=|\na|b\n1|2\n")
     assert read_frame(tmp_path / "t.csv").to_dict("list") == {"a": [1], "b": [2]}
+
+
+def test_what_a_reader_should_look_at_is_said():
+    rng = np.random.default_rng(0)
+    y = rng.choice(["yes", "no", "No"], 90)
+    frame = pd.DataFrame({"temp": np.where(np.arange(90) % 20 == 3, -999, rng.normal(size=90)), "y": y})
+    frame["again"] = np.where(y == "yes", "lived", np.where(y == "no", "died", "fell"))
+    frame["two\nlines"] = [f"{v:,} sq ft" for v in rng.integers(500, 4000, 90)]
+    plan = plan_table(frame, "y")
+    said = " ".join(plan.notes)
+    assert "-999 (5 rows)" in said and "'No', 'no' differ" in said and "again tells the target exactly" in said
+    assert plan.columns[2].taken == "number" and "two lines" in plan.text()
+    assert not any("exactly" in note for note in plan_table(frame.drop(columns="again"), "y").notes)
+    assert plan_of(["3 kg", "4 lb"] * 20).taken == "category"
+    assert plan_of([f"2024-01-{1 + i % 28} 10:00 GMT+1" for i in range(60)]).taken == "date"

@@ -71,6 +71,44 @@ def write_csv(path: Path, columns: dict) -> Path:
     return path
 
 
+@pytest.fixture(scope="module")
+def of_everything(tmp_path_factory) -> tuple[Path, po.Regressor, pd.DataFrame]:
+    """Dates, many values, words, an order, prices and a zone, exported."""
+    home, random = tmp_path_factory.mktemp("everything"), np.random.default_rng(1)
+    frame = pd.DataFrame(
+        {
+            "when": pd.date_range("2019-01-01", periods=300, freq="31h").strftime("%d/%m/%Y %H:%M"),
+            "month": pd.date_range("2019-01-01", periods=300, freq="5D").strftime("%Y%m%d"),
+            "street": random.choice([f"{i} Straße" for i in range(60)], 300),
+            "about": [f"a {w} house, number {i}" for i, w in enumerate(random.choice(["red", "old", "big"], 300))],
+            "size": random.choice(["S", "M", "L"], 300),
+            "price": [f"${v:,.2f}" for v in random.uniform(10, 9000, 300)],
+        }
+    )
+    asked = {"size": "ordered:S<M<L", "month": "date"}
+    model = po.Regressor(po.MAP(num_epochs=20), "mlp:4", as_=asked).fit(frame, random.normal(size=300))
+    model.export(home / "artifact")
+    return home / "artifact", model, frame
+
+
+@pytest.mark.parametrize("sep", [",", ";"])
+@pytest.mark.parametrize("encoding", ["utf-8", "cp1252", "utf-16"])
+def test_dates_and_encodings_mean_the_same_to_an_export(of_everything, tmp_path, sep, encoding):
+    folder, model, frame = of_everything
+    rows = frame.sample(40, random_state=3).reset_index(drop=True)
+    rows.loc[0, ["when", "street", "about"]] = [None, "new", None]
+    rows.loc[1, ["when", "size", "price"]] = ["2031-01-01", "XL", None]
+    path = tmp_path / "new.csv.gz"
+    rows.to_csv(path, index=False, sep=sep, encoding=encoding)
+    predict = reader(folder).load(folder)
+    found = predict(predict.read_csv(path))["mean"][:, 0]
+    np.testing.assert_allclose(found, model.predict(read_frame(path)), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(predict(rows)["mean"][:, 0], found, rtol=1e-6)
+    assert predict(rows.assign(when=pd.Timestamp("2019-05-01")))["mean"].shape == (40, 1)
+    with pytest.raises(ValueError, match="wanted dates"):
+        predict(rows.assign(when="soon"))
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_a_csv_means_the_same_to_the_package_and_to_its_export(exported, tmp_path, seed):
     """All rows in another order each time, and few of them: so a column may be of numbers alone, or of text."""

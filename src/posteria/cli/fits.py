@@ -220,7 +220,7 @@ def _choose(
         model = model_for(preparation.kind, num_outputs, len(y), text, prior=prior, temperature=temperature)
         return preparation, (x, y), model, HMC() if method is None else method, "" if method else ": HMC"
     recipe = recipes.recipe_for(quality, preparation.kind, y, preparation.num_outputs)
-    preparation = source.with_bins(preparation, recipe.num_bins(x.shape[1]))
+    preparation = source.with_bins(preparation, recipe.num_bins(int(preparation.is_size.sum())))
     x, y = source.training(preparation)
     outputs = preparation.num_outputs * getattr(recipe.likelihood, "outputs_per_target", 1)
     chosen = recipe.network if network is None else nn.parse(network, outputs)

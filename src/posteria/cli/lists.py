@@ -7,6 +7,7 @@ import typer
 
 from posteria.cli.app import Json, app
 from posteria.cli.printing import print_json, print_table
+from posteria.cli.table_options import As, Encoding, Kind, Target, as_pairs
 
 if TYPE_CHECKING:
     from posteria.data.sets import Listing
@@ -26,12 +27,26 @@ def methods(as_json: Json = False) -> None:
 
 @app.command()
 def data(
-    name: Annotated[str | None, typer.Argument(help="Show this data set.", show_default=False)] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="Show this data set, or how this table is read.", show_default=False)
+    ] = None,
+    target: Target = None,
+    kind: Kind = None,
+    as_: As = None,
+    encoding: Encoding = None,
     as_json: Json = False,
 ) -> None:
-    """List the data sets, where each comes from, and whether it is present; with NAME, show one."""
-    from posteria.data import load, names
+    """List the data sets, where each comes from, and whether it is present; with NAME, show one.
 
+    With a table's file, show how it is read: each column's taken as, why, and what it becomes.
+    """
+    from pathlib import Path
+
+    from posteria.data import load, names
+    from posteria.data.table_file import is_table
+
+    if name is not None and is_table(Path(name)):
+        return _show_plan(name, target, kind, as_, encoding, as_json)
     if name is None:
         listings = [
             {"name": each.name, "kind": each.kind, "from": each.source, "present": _presence(each)} for each in names()
@@ -52,6 +67,18 @@ def data(
         print_json({"name": dataset.name} | about)
     else:
         print_table((dataset.name, ""), list(about.items()))
+
+
+def _show_plan(
+    name: str, target: str | None, kind: str | None, as_: list[str] | None, encoding: str | None, as_json: bool
+) -> None:
+    from posteria.data import plan_table, read_frame
+
+    frame = read_frame(name, encoding=encoding)
+    plan = plan_table(frame, target, kind, as_pairs(as_))
+    if as_json:
+        return print_json(plan.to_json())
+    typer.echo("\n".join([plan.text(), *(f"note: {note}" for note in frame.attrs["notes"])]))
 
 
 def _about(name: str, method: Any) -> dict[str, Any]:

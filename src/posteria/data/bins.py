@@ -20,8 +20,8 @@ class Bins:
     edges: tuple[tuple[float, ...], ...]  # empty for a column of one or two values
 
     @classmethod
-    def fit(cls, x: np.ndarray, num_bins: int = NUM_BINS) -> "Bins":
-        """Of the training rows; with no bins they are clipped alone."""
+    def fit(cls, x: np.ndarray, num_bins: int = NUM_BINS, is_size: np.ndarray | None = None) -> "Bins":
+        """Of the training rows; with no bins, and where columns are no sizes, they are clipped alone."""
         x = np.asarray(x, np.float64)
         first, last = np.quantile(x, [0.01, 0.99], axis=0)
         reach = np.where(last > first, FAR * (last - first), np.inf)  # a rare value of an indicator stays
@@ -29,7 +29,11 @@ class Bins:
         if not num_bins:
             return cls(low, high, ((),) * x.shape[1])
         levels = np.linspace(0, 1, num_bins + 1)
-        edges = [tuple(np.unique(np.quantile(column, levels)).tolist()) for column in x.T]
+        is_size = np.ones(x.shape[1], bool) if is_size is None else is_size
+        edges = [
+            tuple(np.unique(np.quantile(column, levels)).tolist()) if is_cut else ()
+            for column, is_cut in zip(x.T, is_size)
+        ]
         return cls(low, high, tuple(own if len(own) > 2 else () for own in edges))
 
     def clipped(self, x: np.ndarray) -> np.ndarray:

@@ -13,33 +13,16 @@ import numpy as np
 LARGEST = 1e150  # its square is finite: rows are standardised by their squares
 MISSING_LEVEL = "(missing)"
 VALUES_SHOWN = 5
-MISSING = frozenset(  # how text says that a value is missing: pandas' own words, and a question mark
-    (
-        "",
-        "?",
-        "<NA>",
-        "#N/A",
-        "#N/A N/A",
-        "#NA",
-        "N/A",
-        "n/a",
-        "NA",
-        "NaN",
-        "nan",
-        "-NaN",
-        "-nan",
-        "None",
-        "NULL",
-        "null",
-    )
-) | {"1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"}
+_WORDS = "?|<NA>|#N/A|#N/A N/A|#NA|N/A|n/a|NA|NaN|nan|-NaN|-nan|None|NULL|null|1.#IND|-1.#IND|1.#QNAN|-1.#QNAN"
+MISSING = frozenset(("", *_WORDS.split("|")))  # how text says that a value is missing: pandas' own, and a question mark
 NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?|[-+]?inf(inity)?", re.ASCII | re.IGNORECASE)
 WHOLE = re.compile(r"[-+]?\d{1,400}", re.ASCII)
 TRUTHS = {"true": True, "false": False}
 SIGNS = r"[$€£¥%]?"
-SPELLINGS = {  # of numbers in text, other than plain
-    "1,234.5": re.compile(rf"[-+]?\s?{SIGNS}\s?[-+]?(\d{{1,3}}(,\d{{3}})+|\d+)(\.\d+)?\s?{SIGNS}", re.ASCII),
-    "1.234,5": re.compile(rf"[-+]?\s?{SIGNS}\s?[-+]?(\d{{1,3}}(\.\d{{3}})+|\d+)(,\d+)?\s?{SIGNS}", re.ASCII),
+UNIT = r"(?:\s?[A-Za-zµ°²³/ .]{1,12})"
+SPELLINGS = {  # of numbers in text, other than plain; a unit is the same for all
+    "1,234.5": re.compile(rf"[-+]?\s?{SIGNS}\s?[-+]?(\d{{1,3}}(,\d{{3}})+|\d+)(\.\d+)?\s?{SIGNS}{UNIT}?", re.ASCII),
+    "1.234,5": re.compile(rf"[-+]?\s?{SIGNS}\s?[-+]?(\d{{1,3}}(\.\d{{3}})+|\d+)(,\d+)?\s?{SIGNS}{UNIT}?", re.ASCII),
 }
 
 
@@ -64,13 +47,19 @@ def _number(value: Any, spelling: str) -> float:
     if isinstance(value, str):
         text = value.strip()
         if spelling and SPELLINGS[spelling].fullmatch(text):
-            text = re.sub(r"[$€£¥%\s]", "", text)
+            text = re.sub(rf"{UNIT}$|[$€£¥%\s]", "", text)
             text = text.replace(",", "") if spelling == "1,234.5" else text.replace(".", "").replace(",", ".")
         return float(text) if NUMBER.fullmatch(text) else np.nan
     try:
         return float(value)
     except (TypeError, ValueError, OverflowError):
         return np.nan
+
+
+def unit_of(text: str) -> str:
+    """ " sq ft" of "1,200 sq ft"."""
+    found = re.search(rf"{UNIT}$", text.strip())
+    return found.group().strip() if found else ""
 
 
 def levels(values: np.ndarray) -> np.ndarray:
@@ -211,7 +200,7 @@ MOST_UNREAD = 0.5  # of new values: with more, dates are spelled in another way
 MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 CENTURY_ENDS = 68  # of years in two digits: 69 is 1969, as POSIX has it
 _CLOCK = r"(?P<hour>\d{1,2}):(?P<minute>\d{2})(?::(?P<second>\d{2}(?:[.,]\d+)?))?\s?(?P<half>[ap]m)?"
-_TIME = rf"(?:(?:T|,?\s+){_CLOCK}\s?(?P<zone>Z|UTC|[-+]\d\d:?\d\d)?)?"
+_TIME = rf"(?:(?:T|,?\s+){_CLOCK}\s?(?P<zone>Z|(?:UTC|GMT)?(?:[-+]\d{{1,2}}(?::?\d\d)?)?)?)?"
 _NAME = rf"(?P<name>{'|'.join(MONTHS)})[a-z]*\.?"
 _YEAR = r"(?P<year>\d{4}|\d{2})"
 _DAY, _MONTH = r"(?P<day>\d{1,2})", r"(?P<month>\d{1,2})"
@@ -282,9 +271,13 @@ def _seconds(parts: Mapping[str, str | None]) -> float:
         return np.nan
     if hour > 23 or minute > 59 or second >= 61:
         return np.nan
-    zone = (parts.get("zone") or "").upper().replace(":", "")
-    ahead = 0 if zone in ("", "Z", "UTC") else int(f"{zone[0]}1") * (3600 * int(zone[1:3]) + 60 * int(zone[3:5]))
-    return float(days * DAY + 3600 * hour + 60 * minute + second - ahead)
+    return float(days * DAY + 3600 * hour + 60 * minute + second - _ahead(parts.get("zone") or ""))
+
+
+def _ahead(zone: str) -> float:
+    """Seconds before UTC: of "", "Z", "+01:00", "-0530" or "GMT+1"."""
+    sign, hours, minutes = re.fullmatch(r"(?:Z|UTC|GMT)?([-+]?)(\d{0,2}):?(\d\d)?", zone, re.I).groups()  # type: ignore
+    return float(f"{sign}1") * (3600 * int(hours or 0) + 60 * int(minutes or 0))
 
 
 def phase(seconds: np.ndarray, period: str) -> np.ndarray:

@@ -113,6 +113,12 @@ class Encoder:
         return x
 
     @property
+    def is_size(self) -> np.ndarray:
+        """Which features are sizes, and no flags, waves or words: (feature,)."""
+        parts = [np.arange(len(column.feature_names)) < column.num_sizes for column in self.columns]
+        return np.concatenate(parts)
+
+    @property
     def has_means(self) -> bool:
         return any(isinstance(column, Means) for column in self.columns)
 

@@ -127,7 +127,12 @@ class Preparation:
 
     def with_bins(self, x: np.ndarray, num_bins: int = NUM_BINS) -> "Preparation":
         """The same, clipped, with piecewise-linear features beside the columns; x as encoded."""
-        return self if self.x is None else replace(self, bins=Bins.fit(x, num_bins))
+        return self if self.x is None else replace(self, bins=Bins.fit(x, num_bins, self.is_size))
+
+    @property
+    def is_size(self) -> np.ndarray:
+        """Which features are sizes, and no flags, waves or words: (feature,)."""
+        return np.ones(len(self.lowest), bool) if self.encoder is None else self.encoder.is_size
 
     def targets(self, values: ArrayLike) -> np.ndarray:
         """y as the network's likelihood wants it: standardised, or positions in `class_names`."""

@@ -23,6 +23,7 @@ LEAST_COMPACT = 5  # different dates, from which 20240131 is one and no number
 LEAST_REPEATED = 2.0  # rows a level, on average, where many levels can tell something of others
 LEAST_WORDS = 3  # in the middle text, where it is prose
 LEAST_SHARED = 0.3  # of all words, that other rows have too, where text is no name of its row
+STAND_INS = (-99.0, -999.0, -9999.0, -99999.0, 999.0, 9999.0, 99999.0, 999999.0)  # for what is missing
 CODES = re.compile(r"(?:^|[^a-z])(?:id|ids|uid|uuid|guid|key|code|zip|zipcode|postcode|postal|plz)(?:$|[^a-z])", re.I)
 TIMES = re.compile(r"^(?:t|x|time|date|year|quarter|month|week|day|hour|minute|second|step|epoch|age)s?$", re.I)
 ROW = "(?:row|index|nr|no|number|#|unnamed: 0)"
@@ -75,7 +76,7 @@ def _or_constant(found: Recognised, values: "pd.Series", present: "pd.Series") -
 
 def _of_numbers(name: str, values: "pd.Series", present: "pd.Series") -> Recognised:
     if values.dtype.kind == "b":
-        return Recognised("number", "truth values, 0 and 1")
+        return Recognised("number", "truth values")
     numbers = present.to_numpy(np.float64)
     if np.isinf(numbers).any() or (numbers != np.round(numbers)).any():
         return Recognised("number", "numbers")
@@ -99,6 +100,8 @@ def _of_text(name: str, values: "pd.Series", present: "pd.Series") -> Recognised
     for spelling in ("", *cells.SPELLINGS):
         numbers, is_bad = cells.numbers(texts.to_numpy(object), spelling)
         share, num_different = 1 - is_bad.mean(), len(np.unique(numbers[~is_bad]))
+        if spelling and len({cells.unit_of(text) for text in texts.unique()}) > 1:
+            continue
         if share == 1 and (spelling or num_different > MAX_LEVELS):
             return Recognised("number", f"numbers as {spelling}" if spelling else "numbers in text", spelling)
         if not spelling and share > 0.5 and num_different > MAX_LEVELS:
@@ -111,7 +114,7 @@ def _of_levels(name: str, values: "pd.Series", present: "pd.Series") -> Recognis
     if len(counts) == 1 and len(present) == len(values):
         return Recognised("constant", f"always {_short(next(iter(counts)))}")
     if len(counts) <= MAX_LEVELS:
-        return Recognised("category", "few values that repeat" if len(counts) < len(present) else "few values")
+        return Recognised("category", "few values")
     words = [cells.words_of(level) for level in counts]
     repeats = len(present) / len(counts)
     if repeats >= LEAST_REPEATED and not (np.median([len(each) for each in words]) > LEAST_WORDS and repeats < 4):
@@ -134,6 +137,22 @@ def _refuse_stray(name: str, values: "pd.Series", found: "pd.Series") -> Recogni
         "numbers, or text that repeats",
         f"correct those values, or leave them empty; --as {name}=number takes them as missing",
     )
+
+
+def stand_in(values: "pd.Series") -> str:
+    """ "-999 (12 rows)": nines that repeat, far from all other values; "" where there are none."""
+    if values.dtype.kind not in "iuf":
+        return ""
+    numbers = values.to_numpy(np.float64, na_value=np.nan)
+    for nines in STAND_INS:
+        is_odd = numbers == nines
+        others = numbers[~is_odd & np.isfinite(numbers)]
+        if is_odd.sum() < 2 or len(others) < LEAST_COUNTED:
+            continue
+        low, high = others.min(), others.max()
+        if not low - (high - low) <= nines <= high + (high - low):
+            return f"{nines:g} ({is_odd.sum():,} rows)"
+    return ""
 
 
 # ---- what is asked for

@@ -1,4 +1,8 @@
-"""Fitted columns: what has to be known of the training rows to encode others. `cells` has how; exports carry that."""
+"""Fitted columns: what has to be known of the training rows to encode others. `cells` has how; exports carry that.
+
+The first `num_sizes` features of a column are sizes, which piecewise-linear features can refine; the others are flags,
+waves and words.
+"""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -20,6 +24,7 @@ class Number:
     spelling: str = ""  # of numbers in text, "" for plain ones
     is_lenient: bool = False  # what is no number counts as missing
 
+    num_sizes: ClassVar[int] = 1
     tells_new_values: ClassVar[bool] = False
 
     @property
@@ -33,6 +38,8 @@ class Category:
 
     name: str
     levels: tuple[str, ...]
+
+    num_sizes: ClassVar[int] = 0
 
     @property
     def tells_new_values(self) -> bool:
@@ -52,6 +59,7 @@ class Ordered:
     median: float
     has_indicator: bool
 
+    num_sizes: ClassVar[int] = 1
     tells_new_values: ClassVar[bool] = True
 
     @property
@@ -71,6 +79,10 @@ class Means:
     tells_new_values: ClassVar[bool] = True
 
     @property
+    def num_sizes(self) -> int:
+        return len(self.overall)
+
+    @property
     def feature_names(self) -> tuple[str, ...]:
         many = len(self.overall) > 1
         return tuple(f"mean target of {self.name}" + (f" {i}" if many else "") for i in range(len(self.overall)))
@@ -83,6 +95,7 @@ class Text:
     name: str
     num_hashes: int
 
+    num_sizes: ClassVar[int] = 0
     tells_new_values: ClassVar[bool] = False
 
     @property
@@ -102,6 +115,7 @@ class Date:
     has_indicator: bool
     periods: tuple[str, ...]
 
+    num_sizes: ClassVar[int] = 1
     tells_new_values: ClassVar[bool] = True
 
     @property

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from posteria.data import cells
 from posteria.data.date_spelling import is_either_way, periods_of, plain
-from posteria.data.recognise import MAX_LEVELS, Recognised, check_asked, recognised
-from posteria.data.table_target import KIND_OF, check_target, recognised_target
+from posteria.data.recognise import MAX_LEVELS, Recognised, check_asked, recognised, stand_in
+from posteria.data.table_target import KIND_OF, check_target, is_copy, recognised_target
 from posteria.errors import SettingError
 from posteria.tree import Json
 
@@ -118,6 +118,13 @@ def plan_table(
         planned = ColumnPlan(str(target or "y"), found.taken, found.why, found.becomes, int(y.nunique()), num_left_out)
     made = [_planned(name, frame[name], asked.get(name, "")) for name in columns if name != target]
     notes += [note for _, note in made if note]
+    if y is not None:
+        used = [column.name for column, _ in made if not column.is_left_out]
+        notes += [
+            f"{name} tells the target exactly: will it be known where you predict? If not: --ignore {name}"
+            for name in used
+            if is_copy(frame[name], y)
+        ]
     return TablePlan(len(frame), tuple(column for column, _ in made), planned, num_left_out, tuple(notes))
 
 
@@ -146,6 +153,8 @@ def _planned(name: str, values: "pd.Series", asked: str) -> tuple[ColumnPlan, st
         if num_unread:
             note = f"{name}: {num_unread:,} values are no {found.taken}s, and count as missing"
             num_missing += num_unread
+        if found.taken == "number" and (odd := stand_in(values)):
+            note = f"{name}: {odd} looks like a word for missing; if so, leave those cells empty"
         if found.taken == "date" and not asked and is_either_way(values[values.notna()], found.spelling):
             other = "month-day-year" if found.spelling == "day-month-year" else "day-month-year"
             note = f"{name}: day and month could change places; --as {name}=date:{other} reads them so"
@@ -196,7 +205,8 @@ def as_text(table: Json, width: int = WIDTH) -> str:
     target = (
         [] if table["target"] is None else [dict(table["target"]) | {"name": f"{table['target']['name']} (target)"}]
     )
-    lines = [_heading(table), *_lines(target + _grouped(table["columns"]), width)]
+    shown = [column | {"name": " ".join(column["name"].split())} for column in target + _grouped(table["columns"])]
+    lines = [_heading(table), *_lines(shown, width)]
     for note in table["notes"]:
         lines += textwrap.wrap(f"note: {note}", width, subsequent_indent="  ")
     return "\n".join(lines)

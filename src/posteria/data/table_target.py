@@ -21,6 +21,7 @@ THIN = 0.25  # share of the commonest count that the largest has at most: what i
 MOST_COUNTED = 50.0  # mean of counts that have a likelihood of their own; larger ones are numbers
 RARE, COMMON = 0.05, 0.9  # shares of classes that are worth a word
 ROWS_SHOWN = 5
+LEAST_REPEATED = 5  # rows a value, with which a copy of the target is no chance
 NOT_COUNTS = (
     "the target counts something; if not: --kind classes or regression (in Python likelihood=po.likelihoods.Gaussian())"
 )
@@ -118,10 +119,22 @@ def _classes(values: "pd.Series", why: str) -> tuple[Target, list[str]]:
     rarest, commonest = int(shares.argmin()), int(shares.argmax())
     if shares[commonest] > COMMON or shares[rarest] < RARE:
         notes.append(
-            f"classes are imbalanced: {names[commonest]!r} is in {shares[commonest]:.0%} of the rows, "
-            f"{names[rarest]!r} in {counts[rarest]:,}; always the first is right so often"
+            f"classes are imbalanced: {names[commonest]!r} has {shares[commonest]:.0%} of the rows, "
+            f"{names[rarest]!r} has {counts[rarest]:,}"
         )
+    folded = [name.casefold() for name in names]
+    if alike := sorted(name for name, fold in zip(names, folded) if folded.count(fold) > 1):
+        notes.append(f"classes {', '.join(map(repr, alike))} differ in capitals alone: are they the same?")
     return Target("classes", taken, why, f"{len(names)} classes"), notes
+
+
+def is_copy(feature: "pd.Series", y: "pd.Series") -> bool:
+    """Whether a column is the target in other words: values of one and of the other go together, and repeat."""
+    num_values, num_targets = feature.nunique(), y.nunique()
+    if num_values != num_targets or not 2 <= num_values <= len(y) / LEAST_REPEATED or feature.isna().any():
+        return False
+    pairs = set(zip(levels_of(feature.to_numpy(object)), levels_of(y.to_numpy(object))))
+    return len(pairs) == num_values
 
 
 def target_values(values: "pd.Series", kind: str) -> tuple[np.ndarray, tuple[str, ...]]:

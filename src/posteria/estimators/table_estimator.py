@@ -115,7 +115,8 @@ class TableEstimator(StoredEstimator):
             num_outputs = self.preparation_.num_outputs
             self._recipe = recipe_for(self.quality, kind, self._targets(y), num_outputs, self.likelihood)
             encoded = self.preparation_.encode_training(often, y_often)
-            self.preparation_ = self.preparation_.with_bins(encoded, self._recipe.num_bins(encoded.shape[1]))
+            num_bins = self._recipe.num_bins(int(self.preparation_.is_size.sum()))
+            self.preparation_ = self.preparation_.with_bins(encoded, num_bins)
             Progress(self.progress).say(f"{self.quality}: {self._recipe.cost}")
         self._say_what_was_imputed()
         self._fit_posterior(frame, y, weight, self.prior, None)

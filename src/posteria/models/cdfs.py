@@ -45,7 +45,8 @@ def negative_binomial(log_mean: jax.Array, log_size: jax.Array, y: jax.Array) ->
     count = jnp.maximum(jnp.floor(jax.lax.stop_gradient(y)), 0.0) + 1.0
     small = special.betainc(jnp.minimum(size, LARGE_SIZE), count, jax.nn.sigmoid(log_size - log_mean))
     large_size = jnp.maximum(size, LARGE_SIZE)
-    roots = [1.0 - 1.0 / (9.0 * large_size) + node / (3.0 * jnp.sqrt(large_size)) for node in NODES.tolist()]
-    parts = [poisson(jnp.exp(log_mean) * root**3, count - 1.0) for root in roots]
-    large = sum(share * part for share, part in zip((WEIGHTS / WEIGHTS.sum()).tolist(), parts))
+    nodes, shares = (jnp.asarray(each, size.dtype) for each in (NODES, WEIGHTS / WEIGHTS.sum()))
+    nodes = nodes.reshape(-1, *[1] * jnp.ndim(log_mean))
+    roots = 1.0 - 1.0 / (9.0 * large_size) + nodes / (3.0 * jnp.sqrt(large_size))
+    large = jnp.tensordot(shares, poisson(jnp.exp(log_mean) * roots**3, count - 1.0), 1)
     return jnp.where(y < 0, 0.0, jnp.clip(jnp.where(size < LARGE_SIZE, small, large), 0.0, 1.0))

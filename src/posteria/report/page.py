@@ -55,6 +55,7 @@ def _shown(one: Problem, facts: list[tuple[str, str]]) -> dict[str, Any]:
         "data_line": phrases.data_line(one),
         "setting_line": phrases.setting_line(one),
         "notes": one.data["notes"],
+        "read": one.data.get("table"),
         "progress": phrases.progress(one),
         "answers": [_answer(one, key, title) for key, title in ANSWERS.items() if key in answers],
         "table": page_tables.scores(one),

@@ -5,7 +5,8 @@
      "problems": [{                                       one for a data set; the tour has three
        "name": "boston", "title": "...",
        "data": {"name", "rows", "train_rows", "test_rows", "columns", "categorical", "kind": "regression" | "classes",
-                "target", "class_names", "fingerprint", "notes": [...]},
+                "target", "class_names", "fingerprint", "notes": [...],
+                "table": how each column was taken, as `posteria.data.table_plan` has it | null},
        "setting": {"network", "likelihood", "prior", "temperature", "split", "seeds": [0, ...], "budget", "tune",
                    "reference", "minutes"},
        "columns": [{"key": "rmse", "title": "RMSE", "unit": "", "better": "lower" | "higher" | "near" | "neither",
