@@ -118,20 +118,15 @@ def _read_parquet(path: Path) -> "pd.DataFrame":
 
         return _from_arrow(pyarrow.parquet.read_table(path))
     except ImportError:
-        import polars
+        import narwhals as nw
 
-        return as_frame(polars.read_parquet(path))
+        return as_frame(nw.read_parquet(str(path), backend="polars"))
 
 
 def _read_feather(path: Path) -> "pd.DataFrame":
-    try:
-        import pyarrow.feather
+    import pyarrow.feather
 
-        return _from_arrow(pyarrow.feather.read_table(path))
-    except ImportError:
-        import polars
-
-        return as_frame(polars.read_ipc(path))
+    return _from_arrow(pyarrow.feather.read_table(path))
 
 
 def _from_arrow(table: Any) -> "pd.DataFrame":
@@ -151,8 +146,8 @@ def _read_excel(path: Path) -> "pd.DataFrame":
 BINARY: dict[str, tuple[str, str, Callable[[Path], Any]]] = {
     ".parquet": ("a Parquet file", "pyarrow or polars", _read_parquet),
     ".pq": ("a Parquet file", "pyarrow or polars", _read_parquet),
-    ".feather": ("a Feather file", "pyarrow or polars", _read_feather),
-    ".arrow": ("a Feather file", "pyarrow or polars", _read_feather),
+    ".feather": ("a Feather file", "pyarrow", _read_feather),
+    ".arrow": ("a Feather file", "pyarrow", _read_feather),
     ".xlsx": ("an Excel file", "openpyxl", _read_excel),
     ".xls": ("an Excel file", "xlrd", _read_excel),
     ".ods": ("a spreadsheet", "odfpy", _read_excel),
