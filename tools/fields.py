@@ -22,6 +22,7 @@ MEANINGS = {
     "batch_size": "rows of a mini-batch; None: all",
     "classes": "how labels are met by a Gaussian process",
     "concentration": "what a label adds to its class's concentration of a Dirichlet",
+    "context": "inputs at which functions are compared; None: drawn around the data",
     "curvature": "which matrix stands for the curvature",
     "drop_frozen": "whether chains far below the best one are left out",
     "energy_variance": "squared energy error a step and dimension that tuning aims at",
@@ -50,6 +51,7 @@ MEANINGS = {
     "method": "the method inside",
     "momentum": "share of the momentum that a step keeps",
     "num_chains": "chains, side by side",
+    "num_context": "context points that a step sees",
     "num_draws": "draws that are kept, a chain",
     "num_epochs": "passes of the optimiser over the data",
     "num_functions": "draws of the network that estimate a kernel",
@@ -100,6 +102,7 @@ MEANINGS = {
 
 # (method, field) whose kind is not that of the others, and why
 EXCEPTIONS = {
+    ("FunctionSpaceVI", "prior"): "a prior over functions, which may be a kernel",
     ("SGHMC", "momentum"): "without momentum it would be SGLD with another step",
     ("SGNHT", "momentum"): "without momentum it would be SGLD with another step",
     ("SMSUBU", "momentum"): "its default depends on how many batches a sweep has",

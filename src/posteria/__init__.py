@@ -30,6 +30,7 @@ _HOMES = {home.partition(":")[2]: home for home in SHELF.values()} | {
     "distributed": "posteria.engine.distributed:distributed",
     "errors": "posteria.errors",
     "fit": "posteria.runs:fit",
+    "functions": "posteria.functions",
     "grade": "posteria.comparison.api:grade",
     "infer": "posteria.settings:infer",
     "likelihoods": "posteria.models.likelihoods",

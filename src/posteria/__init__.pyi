@@ -3,6 +3,7 @@ from posteria import bridges as bridges
 from posteria import data as data
 from posteria import diagnostics as diagnostics
 from posteria import errors as errors
+from posteria import functions as functions
 from posteria import logs as logs
 from posteria import methods as methods
 from posteria import metrics as metrics
@@ -42,6 +43,7 @@ from posteria.methods.ensembles.folds import Folds as Folds
 from posteria.methods.ensembles.subspace import Subspace as Subspace
 from posteria.methods.ensembles.svgd import SVGD as SVGD
 from posteria.methods.ensembles.swag import SWAG as SWAG
+from posteria.methods.functions.function_space_vi import FunctionSpaceVI as FunctionSpaceVI
 from posteria.methods.functions.infinite_width import InfiniteWidth as InfiniteWidth
 from posteria.methods.gaussians.expectation_propagation import ExpectationPropagation as ExpectationPropagation
 from posteria.methods.gaussians.laplace import Laplace as Laplace

@@ -105,7 +105,14 @@ ON_ROWS = [residual, after_activation, shared, *(dense(f) for f in (jax.nn.relu,
 ON_IMAGES = [flattened, averaged, residual_convolutions]
 
 
-@pytest.mark.parametrize("apply", ON_ROWS + ON_IMAGES, ids=lambda apply: apply.__name__)
+SLOW = {after_activation, shared, residual_convolutions, ON_ROWS[-1]}
+
+
+@pytest.mark.parametrize(
+    "apply",
+    [pytest.param(apply, marks=[pytest.mark.slow] * (apply in SLOW)) for apply in ON_ROWS + ON_IMAGES],
+    ids=lambda apply: apply.__name__,
+)
 def test_it_is_the_covariance_of_wide_networks(apply):
     """Within 3 standard errors at every pair: averaged over outputs, which have one kernel, and over draws."""
     x = ROWS if apply in ON_ROWS else IMAGES
