@@ -57,6 +57,7 @@ MEANINGS = {
     "num_functions": "draws of the network that estimate a kernel",
     "num_hidden": "units of a hidden layer; 0: there is none",
     "num_indices": "numbers of an epistemic index, which names a function",
+    "num_inducing": "points that stand for all rows",
     "num_labels": "labels drawn from the model, a datum",
     "num_leapfrog": "leapfrog steps of a trajectory; None: as many as `trajectory` takes",
     "num_moves": "moves of a particle at each power",
@@ -82,6 +83,7 @@ MEANINGS = {
     "sampler": "the chains that draw a latent function",
     "schedule": "how the step changes over the run",
     "size": "members that are fitted, side by side",
+    "spectral_norm": "of a layer's matrix, at most; None: any",
     "start": "where it begins",
     "step_size": "of a chain, in units of the prior; None: tuned or suggested",
     "structure": "what of the curvature's matrix is kept",
@@ -102,6 +104,7 @@ MEANINGS = {
 
 # (method, field) whose kind is not that of the others, and why
 EXCEPTIONS = {
+    ("InfiniteWidth", "kernel"): "it is read off the network, and only how is asked",
     ("FunctionSpaceVI", "prior"): "a prior over functions, which may be a kernel",
     ("SGHMC", "momentum"): "without momentum it would be SGLD with another step",
     ("SGNHT", "momentum"): "without momentum it would be SGLD with another step",

@@ -43,6 +43,7 @@ from posteria.methods.ensembles.folds import Folds as Folds
 from posteria.methods.ensembles.subspace import Subspace as Subspace
 from posteria.methods.ensembles.svgd import SVGD as SVGD
 from posteria.methods.ensembles.swag import SWAG as SWAG
+from posteria.methods.functions.deep_kernel import DeepKernel as DeepKernel
 from posteria.methods.functions.function_space_vi import FunctionSpaceVI as FunctionSpaceVI
 from posteria.methods.functions.infinite_width import InfiniteWidth as InfiniteWidth
 from posteria.methods.gaussians.expectation_propagation import ExpectationPropagation as ExpectationPropagation

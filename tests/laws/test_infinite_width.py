@@ -49,6 +49,7 @@ def test_posterior_and_evidence_are_those_of_numpy(given, matrices):
     np.testing.assert_allclose(po.log_evidence(given.model, (X, Y), po.InfiniteWidth()).value, evidence, rtol=1e-8)
 
 
+@pytest.mark.slow
 def test_posterior_and_evidence_are_those_of_tinygp(given, matrices):
     tinygp = pytest.importorskip("tinygp", reason="another library to compare with")
     import jax

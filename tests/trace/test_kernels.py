@@ -105,7 +105,7 @@ ON_ROWS = [residual, after_activation, shared, *(dense(f) for f in (jax.nn.relu,
 ON_IMAGES = [flattened, averaged, residual_convolutions]
 
 
-SLOW = {after_activation, shared, residual_convolutions, ON_ROWS[-1]}
+SLOW = {after_activation, shared, flattened, residual_convolutions, ON_ROWS[-1]}
 
 
 @pytest.mark.parametrize(

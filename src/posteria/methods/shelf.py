@@ -35,6 +35,7 @@ SHELF = {
     "variational-online-newton": "posteria.methods.variational.variational_online_newton:VariationalOnlineNewton",
     # functions
     "infinite-width": "posteria.methods.functions.infinite_width:InfiniteWidth",
+    "deep-kernel": "posteria.methods.functions.deep_kernel:DeepKernel",
     "function-space-vi": "posteria.methods.functions.function_space_vi:FunctionSpaceVI",
     # dropout
     "mc-dropout": "posteria.methods.dropout.fixed_rate:MCDropout",

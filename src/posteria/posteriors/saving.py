@@ -28,6 +28,7 @@ MODULES = (
     "closed_form",
     "compressed",
     "dirichlet",
+    "deep_process",
     "draws",
     "flow",
     "indexed",
