@@ -78,7 +78,7 @@ def test_many_rows_and_classes_are_fitted_by_inducing_points(monkeypatch):
     assert sparse.inducing.shape == (30, 8)
     assert np.mean((sparse.predict(X).mean[:, 0] - Y) ** 2) < 0.5 * np.var(Y)
     labels = (Y > 0).astype(np.int32)
-    classes = po.Model(po.nn.mlp((20, 8), outputs=2), po.likelihoods.Categorical())
+    classes = po.Model(po.nn.mlp((20, 8), outputs=2, activation="tanh"), po.likelihoods.Categorical())
     posterior = po.fit(classes, (X, labels), method, progress=False)
     assert np.mean(posterior.predict(X).probs.argmax(1) == labels) > 0.85
     with pytest.raises(SettingError, match="not Gaussian"):

@@ -1,6 +1,6 @@
 """A Gaussian process on what a network makes of its inputs, trained together by the marginal likelihood.
 
-    k(x, x') = kernel(phi(x; w), phi(x'; w)),    maximise  log p(y | X, w, kernel, noise) + log p(w)
+    k(x, x') = kernel(phi(x; w), phi(x'; w)),    maximise  log p(y | X, w, kernel, noise)
 
 phi are the inputs of the network's last layer of weights, which the process takes the place of: the user's network is
 not changed. Wilson et al. 2016, Deep Kernel Learning. Beyond `EXACT_ROWS`, and for likelihoods that are not Gaussian,
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 EXACT_ROWS = 3000
 BATCH = 256  # rows of a step beyond them
 NUM_SAMPLES = 2  # draws of outputs, a step, and their mirror images
+FIRST_NOISE, FIRST_STD = 0.3, 0.1  # of y's standard deviation; of white inducing values
 JITTER = 1e-4  # of the kernel's mean variance, in 32 bits
 
 
@@ -59,7 +60,8 @@ class DeepKernel(EpochCosts):
     likelihood; beyond, and for classes, by `num_inducing` points and mini-batches. Known failing: features collapse and
     the evidence overfits (Ober, Rasmussen & van der Wilk 2021); how far they have is measured, and said in
     `facts["feature_dimension"]` and `facts["distance_correlation"]`. `spectral_norm` keeps the matrices of layers at
-    most so large. The weights are a point. Tuning tries `learning_rate`.
+    most so large. The weights are a point, without a prior: features of weights near 0 and a short length are the same
+    process, so that a prior would only make them vanish. Tuning tries `learning_rate`.
     """
 
     kernel: Literal["rbf", "matern", "spectral-mixture"] = "rbf"
@@ -73,7 +75,7 @@ class DeepKernel(EpochCosts):
 
     fidelity: ClassVar[str] = "procedure"
     paper: ClassVar[str] = "Wilson et al. 2016"
-    model_differs: ClassVar[str] = "a Gaussian process in place of the last layer"
+    model_differs: ClassVar[str] = "a Gaussian process in place of the last layer, and no prior of the weights"
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -105,6 +107,13 @@ class DeepKernel(EpochCosts):
         begin: Any = {"params": first, "kernel": first_kernel(self.kernel, sample)}
         if not is_exact:
             begin |= _first_inducing(sample, target.num_outputs or 1)
+        if is_gaussian and not is_exact:  # else noise would explain all before the process has learnt anything
+            some = np.arange(min(n, EXACT_ROWS))
+            seen = network_features(bare, first["network"], rows(x, some), self.spectral_norm)
+            scale = float(np.std(np.asarray(y))) or 1.0
+            kuu, kuf = (kernel_matrix(self.kernel, begin["kernel"], sample, part) for part in (sample, seen))
+            best = sparse_summary(kuu, kuf, 1.0, np.asarray(y, np.float64)[some], FIRST_NOISE * scale)
+            begin["mean"] = jnp.asarray(cholesky(kuu)[0].T @ best.alpha, jnp.float32)
         batch_size = self._batch(n, is_exact)
         num_steps = self.num_epochs * num_batches(n, batch_size)
         trace = run.loop(
@@ -183,7 +192,6 @@ def _has_gaussian_noise(likelihood: Any) -> bool:
 
 
 def _check(target: Target) -> None:
-    target.check_proper()
     target.check_no_scales("the weights of its features are a point, of which no scale can be inferred")
     if target.temperature != 1.0:
         raise SettingError(
@@ -194,12 +202,12 @@ def _check(target: Target) -> None:
 
 
 def _first_inducing(sample: np.ndarray, num_outputs: int) -> dict[str, jax.Array]:
-    """Features of some rows, and the prior at them."""
+    """Features of some rows, and a narrow guess at the values there."""
     m = len(sample)
     return {
         "inducing": jnp.asarray(sample, jnp.float32),
         "mean": jnp.zeros((m, num_outputs)),
-        "factor": jnp.tile(jnp.eye(m), (num_outputs, 1, 1)),
+        "factor": jnp.tile(FIRST_STD * jnp.eye(m), (num_outputs, 1, 1)),
     }
 
 
@@ -278,7 +286,8 @@ def ascent(
     per_datum = max(target.num_data, 1)
 
     def loss(phi: Any, key: jax.Array, batch: Data) -> jax.Array:
-        return -(objective(phi, key, batch) + target.log_prior(phi["params"])) / per_datum
+        own = likelihood.log_prior(phi["params"]["likelihood"])
+        return jnp.asarray(-(objective(phi, key, batch) + own) / per_datum)
 
     def init(key: jax.Array, phi: Any, data: Data) -> State:
         return State(phi, optimizer.init(phi), jax.random.key_data(key), jnp.asarray(0))
