@@ -43,7 +43,9 @@ class _Algebra:
 
     def diagonal(self, x: Any) -> jax.Array:
         """Prior variance of each row, (n,)."""
-        return jax.vmap(lambda row: self(row[None], row[None])[0, 0])(_flat(x))  # type: ignore[operator]
+        kernel: Any = self
+        variances: jax.Array = jax.vmap(lambda row: kernel(row[None], row[None])[0, 0])(_flat(x))
+        return variances
 
 
 @dataclass(frozen=True)
