@@ -13,6 +13,7 @@ from data.awkward import MAKERS
 from posteria.data import TablePlan, plan_table
 from posteria.data.origin import read_origin
 from posteria.data.table_file import read_frame
+from posteria.data.table_target import is_counted
 from posteria.errors import DataError, SettingError
 
 
@@ -118,6 +119,7 @@ def test_what_is_asked_for_is_done_or_refused():
         (lambda rng: rng.integers(0, 1000, 600), "number"),
         (lambda rng: rng.poisson(200, 600), "number"),
         (lambda rng: rng.normal(size=600), "number"),
+        (lambda rng: rng.poisson(1.5, 600) / 7, "number"),
         (lambda rng: rng.choice(["a", "b"], 600), "category"),
     ],
 )
@@ -190,3 +192,9 @@ def test_what_a_reader_should_look_at_is_said():
     assert not any("exactly" in note for note in plan_table(frame.drop(columns="again"), "y").notes)
     assert plan_of(["3 kg", "4 lb"] * 20).taken == "category"
     assert plan_of([f"2024-01-{1 + i % 28} 10:00 GMT+1" for i in range(60)]).taken == "date"
+
+
+def test_amounts_with_a_zero_are_no_counts():
+    y = np.random.default_rng(0).poisson(1.5, 600) / 7  # as an estimator asks, of values alone
+    assert not is_counted(*np.unique(y, return_counts=True))
+    assert is_counted(*np.unique(7 * y, return_counts=True))

@@ -85,7 +85,7 @@ def _guessed(values: "pd.Series") -> tuple[str, str]:
 
 def is_counted(different: np.ndarray, counts: np.ndarray) -> bool:
     """Whole numbers from 0 on that become rare towards a tail, and have no gaps where they are common."""
-    if different[0] != 0 or len(different) < FEWEST_COUNTS:
+    if different[0] != 0 or len(different) < FEWEST_COUNTS or (different != np.round(different)).any():
         return False
     total = counts.sum()
     if (different * counts).sum() / total > MOST_COUNTED:
