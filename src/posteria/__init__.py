@@ -12,6 +12,7 @@ __version__ = "0.1.0"
 _HOMES = {home.partition(":")[2]: home for home in SHELF.values()} | {
     "Classifier": "posteria.estimators:Classifier",
     "Kernel": "posteria.engine.loop:Kernel",
+    "Machine": "posteria.planning:Machine",
     "Method": "posteria.methods.registry:Method",
     "Model": "posteria.models.model:Model",
     "Network": "posteria.networks:Network",
@@ -42,7 +43,9 @@ _HOMES = {home.partition(":")[2]: home for home in SHELF.values()} | {
     "metrics": "posteria.metrics",
     "network": "posteria.networks:network",
     "nn": "posteria.nn",
+    "plan": "posteria.planning:plan",
     "priors": "posteria.models.priors",
+    "publish": "posteria.posteriors.publish:publish",
     "register": "posteria.methods.registry:register",
     "resume": "posteria.runs:resume",
     "sample": "posteria.runs:sample",

@@ -64,8 +64,11 @@ from posteria.models.model import Model as Model
 from posteria.models.target import Target as Target
 from posteria.networks import Network as Network
 from posteria.networks import network as network
+from posteria.planning import Machine as Machine
+from posteria.planning import plan as plan
 from posteria.posteriors.base import Posterior as Posterior
 from posteria.posteriors.predictive import Predictive as Predictive
+from posteria.posteriors.publish import publish as publish
 from posteria.posteriors.saving import load as load
 from posteria.runs import fit as fit
 from posteria.runs import resume as resume

@@ -56,7 +56,8 @@ def network(obj: Any, example: Data = None, *, compute_dtype: Any = None) -> Net
     A Flax NNX or Equinox builder (`key -> module`), a trained NNX or Equinox module, a Linen module (trained if it is
     bound to its variables), a PyTorch module, a pair `(init, apply)`, or a `Network`. Parameters are the floating-point
     leaves, in plain nested dicts; everything else (statistics, keys, buffers) stays frozen as it is, and layers are in
-    evaluation mode. The user's module is never changed.
+    evaluation mode. The user's module is never changed. Statistics of a BatchNorm are kept as they came: train the
+    module with its own framework first, and pass it trained, so that they are those of the data.
 
     A PyTorch module needs an `example`, a few rows of x: an array, a tuple of its arguments or a dict by their names.
     It is exported by `torch.export` and becomes a function of JAX that needs no PyTorch any more; its parameters keep

@@ -35,7 +35,7 @@ def read(path: Path) -> Arrays:
     except OSError as error:
         raise StoreError(f"{path} cannot be read ({error})", "a safetensors file", "check the path") from error
     try:
-        return _tensors(content)
+        return tensors(content)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise StoreError(
             f"{path} is damaged or no safetensors file ({error})",
@@ -44,7 +44,8 @@ def read(path: Path) -> Arrays:
         ) from error
 
 
-def _tensors(content: bytes) -> Arrays:
+def tensors(content: bytes) -> Arrays:
+    """Of a file's content; ValueError and the like where it is none."""
     size = int.from_bytes(content[:8], "little")
     if len(content) < 8 or size > min(LARGEST_HEADER, len(content) - 8):
         raise ValueError("no header")
@@ -60,3 +61,21 @@ def _tensors(content: bytes) -> Arrays:
             raise ValueError(f"{name} of shape {shape} is not at {start} to {end}")
         arrays[name] = np.frombuffer(body[start:end], dtype).reshape(shape)
     return arrays
+
+
+def written(arrays: Arrays) -> bytes:
+    """A file's content with these arrays, in the order of their names."""
+    names = {np.dtype(dtype): name for name, dtype in DTYPES.items()}
+    header, body, place = {}, [], 0
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name])
+        header[name] = {
+            "dtype": names[array.dtype],
+            "shape": list(np.shape(arrays[name])),
+            "data_offsets": [place, place + array.nbytes],
+        }
+        body.append(array.tobytes())
+        place += array.nbytes
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)  # the format wants tensors at multiples of 8
+    return len(text).to_bytes(8, "little") + text + b"".join(body)

@@ -40,7 +40,10 @@ def compare(
     prior_std: PriorStd = None,
     temperature: Annotated[float, typer.Option(help="Below 1: a cold posterior.")] = 1.0,
     kind: Kind = None,
-    reference: Annotated[str, typer.Option(help="nuts, hmc, none, or an .npz of predictions made elsewhere.")] = "nuts",
+    reference: Annotated[
+        str,
+        typer.Option(help="nuts, hmc, none, a published folder or its URL, or an .npz of predictions made elsewhere."),
+    ] = "nuts",
     minutes: Annotated[
         float | None, typer.Option(help="For the reference.  [default: 10; the tour: 2]", show_default=False)
     ] = None,

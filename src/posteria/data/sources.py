@@ -22,6 +22,7 @@ from posteria.tree import path_string
 
 SAMPLED_ROWS = 64  # of a source, that its fingerprint is made of
 MAPPED_BYTES = 2**28  # read through a memory map, after which its pages are given back
+AROUND = 2**16  # bytes that the system maps with a page that is touched
 ASK_AGAIN = (
     "give it a length and rows by number: write it to .npy files and pass po.data.source('x.npy', 'y.npy'), or an "
     "object with __len__ and __getitem__ (np.memmap, an HDF5 or zarr array, a torch Dataset)"
@@ -191,7 +192,7 @@ class _MappedReader:
     def __call__(self, numbers: np.ndarray) -> np.ndarray:
         place: Any = slice(int(numbers[0]), int(numbers[-1]) + 1) if len(numbers) and _is_run(numbers) else numbers
         rows = np.array(self._array[place])
-        self._num_read += max(rows.nbytes, len(numbers) * mmap.PAGESIZE)
+        self._num_read += rows.nbytes + (AROUND * len(numbers) if isinstance(place, np.ndarray) else 0)
         if self._num_read > MAPPED_BYTES and self._array.mode in ("r", "r+"):
             self._num_read = 0
             with contextlib.suppress(AttributeError, ValueError, OSError):  # a view of a view, or another system

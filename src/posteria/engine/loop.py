@@ -100,7 +100,7 @@ class Run:
 
     def stage(self, name: str, share: float = 1.0) -> "Run":
         """A named part of this run, which may use `share` of the time that is left."""
-        part = object.__new__(Run)
+        part: Run = object.__new__(type(self))
         part.__dict__.update(self.__dict__, _path=(*self._path, name))
         if self._deadline is not None:
             now = time.monotonic()
@@ -166,6 +166,10 @@ class Run:
         keys = jax.random.key_data(jax.random.split(key, num_chains))
         stream = None
         if source_in(data) is not None:
+            if self._mesh is not None or hosts.are_several():
+                raise SettingError(
+                    "a source over a mesh or several hosts", "rows in memory there", "leave mesh= out, or pass arrays"
+                )
             stream = Stream(kernel, keep, thinning, layout, data, self._name())
             chains = stream.start(keys, starts)
         else:
@@ -225,7 +229,8 @@ class Run:
                     self._show(info, infos.count, num_rows, (infos.count - count_before) / (time.monotonic() - began))
                     is_done = infos.count == num_rows or is_over(_last_row(info))
                 here = chains, infos.count
-                pace, is_late, is_due = map(int, hosts.agreed(pace, self._is_late(), checkpoint.is_due()))
+                is_late = self._is_late() and infos.count > 0  # of a source, the first row may take long
+                pace, is_late, is_due = map(int, hosts.agreed(pace, is_late, checkpoint.is_due()))
                 if is_due and not is_done:
                     checkpoint.write(_state(layout, here[0]), here[1], kept, infos, num_rows, is_finished=False)
         except KeyboardInterrupt:

@@ -18,7 +18,7 @@ from posteria.models.likelihoods import Likelihood
 from posteria.models.model import Model
 from posteria.models.priors import Prior
 from posteria.models.target import Target
-from posteria.posteriors import history, store
+from posteria.posteriors import history, publishing, store
 from posteria.posteriors.base import Posterior
 from posteria.tree import Arrays, Json
 
@@ -100,10 +100,14 @@ def _content(posterior: Posterior) -> tuple[Json, Arrays]:
 def load(
     path: str | Path, network: Any = None, likelihood: Likelihood | None = None, prior: Prior | None = None
 ) -> Posterior:
-    """Read a posterior that `fit(out=...)` or `save` wrote.
+    """Read a posterior that `fit(out=...)`, `save` or `publish` wrote; what was published also from a URL.
 
     Pass again what could not be written down: your own network, likelihood or prior.
     """
+    if publishing.is_published(path):
+        manifest, arrays = publishing.read(path)
+        with store.refuse_damage(Path(str(path))):
+            return unpack(manifest | {"arrays": arrays}, network, likelihood, prior)
     folder = Path(path)
     manifest = store.read_manifest(folder)
     if "posterior" not in manifest:

@@ -61,8 +61,13 @@ UNVERIFIED = "the store is of schema 1, which has no checksums: nothing says tha
 
 def write_json(path: Path, content: Json) -> None:
     """With the sum of its content in it."""
+    write_bytes(path, json_bytes(content))
+
+
+def json_bytes(content: Json) -> bytes:
+    """What `write_json` writes."""
     content = json.loads(json.dumps(content, allow_nan=False))  # as it will be read: tuples are lists
-    write_bytes(path, json.dumps(content | {SUM: _sum_of(content)}, indent=1).encode())
+    return json.dumps(content | {SUM: _sum_of(content)}, indent=1).encode()
 
 
 def read_json(path: Path) -> Json:

@@ -20,6 +20,7 @@ from posteria.errors import DataError, SettingError
 from posteria.methods import registry
 from posteria.methods.costs import DECLARATION, check_budget
 from posteria.models.target import Target
+from posteria.posteriors import publishing, saving
 from posteria.tree import Json
 
 DEFAULT_METHODS = ("map", "ensemble", "laplace", "mean-field", "mc-dropout", "swag", "sghmc")
@@ -41,6 +42,7 @@ class Entry:
     role: str  # "method", "baseline" or "reference"
     method: Any = None
     arrays: Any = None  # predictions made elsewhere
+    posterior: Any = None  # one that was published
 
     @property
     def fidelity(self) -> str:
@@ -51,7 +53,8 @@ class Entry:
         if self.role == "baseline":
             return baselines.ABOUT[self.name]
         if self.method is None:
-            return "Predictions made elsewhere, as they were given." if self.arrays is not None else ""
+            told = "A posterior that was published." if self.posterior is not None else ""
+            return "Predictions made elsewhere, as they were given." if self.arrays is not None else told
         return (inspect.getdoc(type(self.method)) or "").partition("\n")[0]
 
     @property
@@ -100,6 +103,10 @@ def _reference(reference: Any, taken: set[str]) -> Entry:
         return Entry(
             _unique("given-reference", taken), f"{Path(reference).name} (reference)", "reference", arrays=arrays
         )
+    if isinstance(reference, str | Path) and publishing.is_published(reference):
+        found = saving.load(reference)
+        name = str(reference).rstrip("/").rpartition("/")[2]
+        return Entry(_unique("published-reference", taken), f"{name} (reference)", "reference", posterior=found)
     method = registry.as_method(reference)
     name = _unique(f"{_name(method)}-reference", taken)
     return Entry(name, f"{_label(method)} (reference)", "reference", method)

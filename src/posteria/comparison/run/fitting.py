@@ -65,6 +65,8 @@ class Fitted(NamedTuple):
 def fit_row(settings: Settings, problem: Problem, fold: Fold, entry: Entry, max_seconds: float | None) -> Fitted:
     if entry.arrays is not None:
         return Fitted(_given(problem, fold, entry), Record("done"))
+    if entry.posterior is not None:
+        return Fitted(_published(problem, fold, entry), Record("done"))
     if entry.role == "baseline":
         with clock() as timed:
             fitted = baselines.fit(entry.name, fold.train[0], fold.y_train, problem.kind, problem.num_classes)
@@ -191,6 +193,18 @@ def _given(problem: Problem, fold: Fold, entry: Entry) -> Any:
     if fold is not problem.folds[0]:
         raise DataError("a reference from a file is of one split", "one seed", "compare with seeds=1")
     return found
+
+
+def _published(problem: Problem, fold: Fold, entry: Entry) -> Any:
+    """A posterior that was published, where it was fitted to rows prepared as these are."""
+    prepared, here = (about.get("preparation") for about in (entry.posterior.attached, _attached(problem, fold)))
+    if prepared is not None and here is not None and prepared != here:
+        raise DataError(
+            "the published reference was fitted to rows that were prepared otherwise than these",
+            "a reference of the same training rows",
+            "publish the reference of a comparison with the same data, seeds and splits",
+        )
+    return entry.posterior
 
 
 def reason_of(error: Exception) -> str:

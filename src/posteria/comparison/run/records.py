@@ -74,7 +74,7 @@ def identity_of(problem: Problem, fold: Fold, entry: Entry, budget: float | None
     parts = {
         "model": model_to_json(Target(problem.model, (rows(fold.train[0], slice(0, 1)), None))),
         "method": entry.method and registry.to_json(entry.method),
-        "given": None if entry.arrays is None else store.fingerprint(entry.arrays),
+        "given": _given(entry),
         "data": fold.fingerprint,
         "budget": budget if entry.role == "method" else None,
         "tune": tune if entry.role == "method" else None,
@@ -165,3 +165,10 @@ def read_picture(folder: str | Path, problem: str, row: str, wanted: str | None 
 
 def picture_path(folder: Path, problem: str, row: str) -> Path:
     return disk.inside(folder, f"pictures/{problem}/{row}.npz")
+
+
+def _given(entry: Entry) -> str | None:
+    """Of what was made elsewhere."""
+    if entry.posterior is not None:
+        return store.fingerprint(entry.posterior.state()[1])
+    return None if entry.arrays is None else store.fingerprint(entry.arrays)

@@ -1,0 +1,157 @@
+"""Released samples: a published folder is what was fitted, from a path or a URL; a changed byte is refused."""
+
+import functools
+import http.server
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import jax
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import posteria as po
+from posteria.bridges import safetensors_file
+from posteria.cli import app
+from posteria.errors import StoreError
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(40, 2)).astype(np.float32)
+Y = (X[:, 0] + 0.1 * RNG.normal(size=40)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def posterior():
+    method = po.HMC(num_chains=2, num_draws=6, num_warmup=4, num_leapfrog=3, start="prior")
+    return po.fit(po.Model(po.nn.mlp(())), (X, Y), method, progress=False)
+
+
+@pytest.fixture(scope="module")
+def folder(posterior, tmp_path_factory):
+    place = tmp_path_factory.mktemp("published") / "hmc"
+    po.publish(posterior, place, (X, Y))
+    return place
+
+
+def test_it_comes_back_as_it_was(posterior, folder):
+    loaded = po.load(folder)
+    np.testing.assert_array_equal(loaded.stored.flat, posterior.stored.flat)
+    np.testing.assert_array_equal(loaded.predict(X).mean, posterior.predict(X).mean)
+    assert loaded.facts["method"] == posterior.facts["method"]
+    with pytest.raises(StoreError, match="not empty"):
+        po.publish(posterior, folder)
+
+
+def test_others_read_its_arrays(folder):
+    numpy = pytest.importorskip("safetensors.numpy")
+    arrays, own = numpy.load_file(folder / "draws.safetensors"), safetensors_file.read(folder / "draws.safetensors")
+    assert set(arrays) == set(own)
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(array, own[name])
+
+
+def test_the_card_has_what_was_measured_and_how_to_load_it(posterior, folder):
+    card = (folder / "README.md").read_text()
+    log_likelihood = float(np.mean(posterior.predict(X).log_prob(Y)))
+    assert f"log_likelihood a row: {log_likelihood:.4f}".rstrip("0") in card and 'po.load("hmc")' in card
+    assert "rmse" in card and "num_leapfrog=3" in card
+
+
+def test_one_changed_byte_anywhere_is_refused(folder, tmp_path):
+    """Every byte of the small files, and a thousand of all."""
+    chosen = random.Random(0)
+    files = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert set(files) == {"manifest.json", "draws.safetensors", "README.md"}
+    place = tmp_path / "copy"
+    place.mkdir()
+    for name, content in files.items():
+        (place / name).write_bytes(content)
+    po.load(place)
+    for name, content in files.items():
+        for position in chosen.sample(range(len(content)), min(60, len(content))):
+            changed = bytearray(content)
+            changed[position] ^= 1 << chosen.randrange(8)
+            (place / name).write_bytes(changed)
+            with pytest.raises(StoreError):
+                po.load(place)
+        (place / name).write_bytes(content[:-1])
+        with pytest.raises(StoreError):
+            po.load(place)
+        (place / name).unlink()
+        with pytest.raises(StoreError):
+            po.load(place)
+        (place / name).write_bytes(content)
+    spaced = files["manifest.json"].replace(b",\n", b", \n", 1)  # the same content, written otherwise
+    (place / "manifest.json").write_bytes(spaced)
+    with pytest.raises(StoreError, match="SHA-256"):
+        po.load(place)
+
+
+def test_it_is_read_over_http(posterior, folder, tmp_path):
+    pytest.importorskip("fsspec")
+    pytest.importorskip("aiohttp")
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=folder)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        url = f"http://127.0.0.1:{server.server_address[1]}"
+        loaded = po.load(url)
+        np.testing.assert_array_equal(loaded.stored.flat, posterior.stored.flat)
+        with pytest.raises(StoreError, match="cannot be read"):
+            po.load(f"{url}/nothing")
+    finally:
+        server.shutdown()
+
+
+def test_the_command_line_publishes_a_fit_and_compares_with_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = "\n".join(f"{a},{b},{c}" for (a, b), c in zip(X, Y))
+    (tmp_path / "table.csv").write_text(f"a,b,c\n{rows}\n")
+    run = CliRunner()
+    fit = ["fit", "table.csv", "--target", "c", "--method", "map", "--set", "num_epochs=20", "--out", "run", "--quiet"]
+    for words in (fit, ["publish", "run", "out", "--test", "table.csv"]):
+        answer = run.invoke(app, words)
+        assert answer.exit_code == 0, answer.output
+    assert "rmse" in (tmp_path / "out" / "README.md").read_text()
+    assert po.load("out").facts["method"]["name"] == "map"
+    again = run.invoke(app, ["publish", "run", "out"])
+    assert again.exit_code == 1 and "not empty" in again.output
+    assert run.invoke(app, ["publish", "run", "out", "--if-exists", "replace"]).exit_code == 0
+
+
+@pytest.mark.slow
+def test_a_fresh_environment_loads_it(folder):
+    """A process that has imported nothing of ours before; where it stands does not matter."""
+    code = f"import posteria as po, numpy as np; print(po.load({str(folder)!r}).predict(np.zeros((1, 2))).mean.shape)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd="/")
+    assert found.stdout.strip() == "(1, 1)", found.stderr
+
+
+@pytest.mark.slow
+def test_a_kill_while_publishing_leaves_the_old_or_the_new(posterior, tmp_path):
+    place, saved = tmp_path / "out", tmp_path / "saved"
+    posterior.save(saved)
+    po.publish(posterior, place)
+    code = (
+        "import sys, posteria as po\n"
+        f"p = po.load({str(saved)!r})\n"
+        "print('ready', flush=True)\n"
+        f"while True: po.publish(p, {str(place)!r}, if_exists='replace')\n"
+    )
+    for seed in range(5):
+        child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+        assert child.stdout.readline() == "ready\n"
+        time.sleep(random.Random(seed).uniform(0.05, 0.5))
+        os.kill(child.pid, signal.SIGKILL)
+        child.wait()
+        loaded = po.load(place)
+        np.testing.assert_array_equal(loaded.stored.flat, posterior.stored.flat)
+    assert not any("half" in path.name for path in tmp_path.iterdir() if not path.name.startswith("."))
+    assert json.loads((place / "manifest.json").read_text())["status"] == "published"
+    assert jax.tree.leaves(po.load(place).sample(0, 2))
