@@ -68,6 +68,7 @@ MAY_TOUCH_THE_WORLD = {
     "engine/streaming.py",
     "engine/progress.py",
     "planning.py",
+    "posteriors/publish.py",
     "posteriors/publishing.py",
     "runs.py",
     "posteriors/array_file.py",
