@@ -1,8 +1,10 @@
 """What this machine can hold."""
 
 import os
+from typing import Any
 
 import jax
+import numpy as np
 
 from posteria.errors import TooLargeError
 
@@ -25,6 +27,15 @@ def check_room(num_bytes: float, what: str) -> None:
             f"at most {readable(available_memory())}, as this machine has",
             "ask for less",
         )
+
+
+def on_host(arrays: Any) -> Any:
+    """A tree of arrays as NumPy's, whole; also where they are spread over the devices of several processes."""
+    if not jax.distributed.is_initialized() or jax.process_count() == 1:
+        return jax.tree.map(np.asarray, arrays)
+    from jax.experimental import multihost_utils
+
+    return multihost_utils.process_allgather(arrays, tiled=True)
 
 
 def readable(num_bytes: float) -> str:

@@ -79,8 +79,8 @@ def table(tmp_path_factory) -> Path:
 
 
 def command(table: Path, out: Path, *words: str) -> list[str]:
-    asked = ["compare", str(table), "--target", "y", "--methods", "map,laplace,mc-dropout", "--network", "mlp:8"]
-    asked += ["--seeds", "2", "--budget", "300", "--reference", "hmc", "--out", str(out), "--quiet"]
+    asked = ["compare", str(table), "--target", "y", "--methods", "map,laplace", "--network", "mlp:4"]
+    asked += ["--seeds", "2", "--budget", "100", "--reference", "none", "--out", str(out), "--quiet"]
     return [sys.executable, "-c", "from posteria.cli import main; main()", *asked, *words]
 
 

@@ -54,6 +54,12 @@ def main(out: str, chains: int, data: int, *names: str) -> None:
         np.save(
             Path(out) / f"{name}.npy", np.asarray(jax.tree.leaves(posterior.functions(0, problem()[1][0][:9], 8))[0])
         )
+        if mesh is not None and name == "hmc of 3":
+            alone, spread = (posterior.predict(problem()[1][0]), posterior.predict(problem()[1][0]).over(mesh))
+            np.testing.assert_allclose(spread.mean, alone.mean, atol=1e-6)
+            np.testing.assert_allclose(spread.quantile(0.9), alone.quantile(0.9), atol=1e-4)
+            outputs, _ = spread.forward(spread._placed(problem()[1][0][:8]))
+            assert len(outputs.sharding.device_set) == mesh.size  # each has its rows
         if hasattr(posterior, "stored"):
             np.save(Path(out) / f"{name} draws.npy", posterior.stored.flat)
         print(name, posterior.facts["notes"], flush=True)

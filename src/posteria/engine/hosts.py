@@ -28,15 +28,6 @@ def is_first() -> bool:
     return not are_joined() or jax.process_index() == 0
 
 
-def gathered(arrays: Tree) -> Tree:
-    """Arrays that are spread over all devices as NumPy's, whole, on every process."""
-    if not are_several():
-        return jax.tree.map(np.asarray, arrays)
-    from jax.experimental import multihost_utils
-
-    return multihost_utils.process_allgather(arrays, tiled=True)
-
-
 def told(payload: bytes) -> bytes:
     """What the first process has here; that of the others is not looked at."""
     if not are_several():

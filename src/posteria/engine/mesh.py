@@ -6,11 +6,13 @@ other, and may take different numbers of steps.
 """
 
 import math
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
@@ -19,8 +21,9 @@ from posteria.compiled import kept
 from posteria.data.arrays import Data
 from posteria.engine import hosts
 from posteria.errors import SettingError
+from posteria.machine import on_host
 from posteria.models.sums import AXIS as ROWS
-from posteria.models.sums import AllRows, is_marked
+from posteria.models.sums import AllRows, axis_size, is_marked
 from posteria.settings import Count, checked
 from posteria.tree import Tree
 
@@ -75,6 +78,30 @@ def recorded_mesh(recorded: str | None) -> Mesh | None:
     return Mesh(np.array(jax.devices()[:num]).reshape(shape), (CHAINS, ROWS)) if len(jax.devices()) >= num else None
 
 
+def divided(fn: Callable[[jax.Array], jax.Array]) -> Callable[[jax.Array], jax.Array]:
+    """`fn`, whose `vmap` over many is divided over the chains' devices of a mesh.
+
+    For a kernel that is one chain, and so is the same on all of them: particles that move together.
+    """
+
+    @jax.custom_batching.custom_vmap
+    def one(value: jax.Array) -> jax.Array:
+        return fn(value)
+
+    @one.def_vmap
+    def many(size: int, is_batched: list[bool], values: jax.Array) -> tuple[jax.Array, bool]:
+        del is_batched
+        num_devices = axis_size(CHAINS)
+        if num_devices == 1:
+            return jax.vmap(fn)(values), True
+        share = math.ceil(size / num_devices)
+        own = jax.lax.axis_index(CHAINS) * share + np.arange(share)
+        found = jax.vmap(fn)(values[jnp.minimum(own, size - 1)])
+        return jax.lax.all_gather(found, CHAINS, tiled=True)[:size], True
+
+    return one
+
+
 class Meshed:
     """A layout (see `posteria.engine.layout`) over a mesh; a device has its chains one after the other on a CPU."""
 
@@ -92,7 +119,7 @@ class Meshed:
         return jax.tree.map(lambda leaf: self._put(_lengthened(leaf, lacking), PartitionSpec(CHAINS)), stacked)
 
     def join(self, chains: Tree) -> Tree:
-        return jax.tree.map(lambda leaf: leaf[: self._num_chains], hosts.gathered(chains))
+        return jax.tree.map(lambda leaf: leaf[: self._num_chains], on_host(chains))
 
     def share(self, data: Data) -> Data:
         """`AllRows` are divided over the devices of a chain; of other data, each device has all."""

@@ -20,6 +20,7 @@ from posteria.compiled import kept
 from posteria.data.arrays import Data
 from posteria.data.batches import Batch
 from posteria.data.sources import Source, is_source
+from posteria.engine import hosts
 from posteria.engine import layout as layouts
 from posteria.errors import TooLargeError
 from posteria.machine import readable
@@ -97,7 +98,8 @@ class Stream:
         together = self._layout.split((keys, carried, block))
         results = self._layout.apply(self._chunk(together), together, self._rest, number - first, count)
         chains, rows, infos = self._layout.unzip(results)
-        self._pace = max(1, int(count * min(8.0, CHUNK_SECONDS / (time.monotonic() - began))))
+        pace = max(1, int(count * min(8.0, CHUNK_SECONDS / (time.monotonic() - began))))
+        self._pace = int(hosts.agreed(pace)[0])
         whole = (number + count) // self._thinning - number // self._thinning
         kept_rows = jax.tree.map(lambda leaf: leaf[:, :whole], self._layout.join(rows))
         return chains, kept_rows, jax.tree.map(lambda leaf: leaf[:, :whole], self._layout.join(infos)), whole

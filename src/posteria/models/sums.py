@@ -90,7 +90,7 @@ def total(target: Rowwise, params: tree.Params, batch: Data | AllRows) -> tuple[
 
 
 def plan_of(target: Rowwise, params: tree.Params, batch: Data | AllRows) -> Plan:
-    num_devices, is_part = num_sharing(), isinstance(batch, AllRows)
+    num_devices, is_part = axis_size(AXIS), isinstance(batch, AllRows)
     rows = batch.rows if is_part else batch
     num_own = num_rows(rows) if is_part else math.ceil(num_rows(rows) / num_devices)
     block = block_rows(target, params, rows, num_own)
@@ -113,10 +113,10 @@ def block_rows(target: Rowwise, params: tree.Params, rows: Data, count: int) -> 
     return max(LEAST_ROWS, math.ceil(count / math.ceil(a_row * count / block)))
 
 
-def num_sharing() -> int:
-    """Devices that share the rows where this is traced; 1 outside of a mesh."""
+def axis_size(name: str) -> int:
+    """Devices along an axis of the mesh where this is traced; 1 outside of one."""
     try:
-        return int(jax.lax.axis_size(AXIS))
+        return int(jax.lax.axis_size(name))
     except NameError:
         return 1
 

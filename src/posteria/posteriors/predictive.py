@@ -4,6 +4,7 @@ Statistics are computed block by block over x, so that draws x inputs are never 
 """
 
 from collections.abc import Callable
+from copy import copy
 from functools import cached_property
 from typing import Any
 
@@ -12,12 +13,14 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 from jax.scipy.special import logsumexp, ndtri, xlogy
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from posteria import tree
 from posteria.compiled import Part, give_back, kept
 from posteria.data.arrays import Data, num_rows, rows
 from posteria.data.sources import as_array
 from posteria.errors import CapabilityError, DataError, SettingError
+from posteria.machine import on_host
 from posteria.models.likelihoods import Likelihood
 from posteria.random import as_key
 
@@ -55,9 +58,25 @@ class Predictive:
         self._num_draws = num_draws
         self._num_outputs = num_outputs
         self._num_members = num_members  # draws come in so many equal parts, each a prediction of its own
+        self._mesh: Mesh | None = None
 
     def __len__(self) -> int:
         return num_rows(self._x)
+
+    def over(self, mesh: Mesh) -> "Predictive":
+        """The same prediction, each block of rows divided over all devices of a mesh, as `po.mesh(data=4)`."""
+        spread = copy(self)
+        spread._mesh = mesh
+        return spread
+
+    def _placed(self, x: Data) -> Data:
+        if self._mesh is None:
+            return x
+        rows_over_all = NamedSharding(self._mesh, PartitionSpec(self._mesh.axis_names))
+        return jax.tree.map(
+            lambda leaf: jax.make_array_from_callback(leaf.shape, rows_over_all, lambda index: np.asarray(leaf)[index]),
+            x,
+        )
 
     @property
     def is_count(self) -> bool:
@@ -192,13 +211,15 @@ class Predictive:
         """
         n = num_rows(self._x)
         size = min(self._block_size(max(num_held, self._num_draws)), 1 << (n - 1).bit_length())
+        if self._mesh is not None:
+            size = self._mesh.size * -(-size // self._mesh.size)
         compiled = _compiled(statistic, Part(self._likelihood))
         parts = []
         for number, first in enumerate(range(0, n, size)):
             block = np.minimum(np.arange(first, first + size), n - 1)  # the last block repeats its last row
-            outputs, own = self.forward(rows(self._x, block))
+            outputs, own = self.forward(self._placed(rows(self._x, block)))
             part = compiled(own, outputs, None if y is None else y[block], *shared(number))
-            parts.append(jax.tree.map(lambda leaf: np.asarray(leaf)[: n - first], part))  # noqa: B023
+            parts.append(jax.tree.map(lambda leaf: leaf[: n - first], on_host(part)))  # noqa: B023
         give_back()
         return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
 

@@ -19,6 +19,7 @@ from posteria.compiled import kept
 from posteria.data.arrays import Data
 from posteria.data.batches import batch_of, num_steps_per_epoch, rows_ahead
 from posteria.engine.loop import Kernel, Run
+from posteria.engine.mesh import divided
 from posteria.machine import check_room
 from posteria.methods import watch
 from posteria.methods.costs import EpochCosts
@@ -138,7 +139,7 @@ def flow(target: Target, batch_size: int, learning_rate: float, num_steps: int) 
         del key  # batches follow the chain's own key and the step's number
         batch = batch_of(data, state.batch_key, state.step_number, target.num_data, batch_size, target.augment)
         before = svgd.SVGDState(state.particles, {"length_scale": state.length_scale}, state.optimizer)
-        after = descend(before, jax.grad(lambda z: flat.log_density(z, batch)), svgd.rbf_kernel)
+        after = descend(before, divided(jax.grad(lambda z: flat.log_density(z, batch))), svgd.rbf_kernel)
         log_density = flat.log_density(after.particles[0], batch)
         num_gradients = jnp.asarray(len(state.particles), jnp.int32)
         return Particles(
