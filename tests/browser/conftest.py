@@ -32,7 +32,8 @@ class Browser:
             {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600},
         )
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        command("Emulation.setEmulatedMedia", {"media": media, "features": [scheme]})
+        still = {"name": "prefers-reduced-motion", "value": "reduce"}  # a click need not wait for the page to glide
+        command("Emulation.setEmulatedMedia", {"media": media, "features": [scheme, still]})
         command("Emulation.setScriptExecutionDisabled", {"value": not script})
         self.driver.get_log("browser"), self.driver.get_log("performance")  # forget earlier pages
         self.driver.get(path.as_uri())

@@ -1,6 +1,7 @@
 """The report in a real browser: from disk, on a phone and a desk, by day and by night, without a script, on paper."""
 
 import json
+from itertools import pairwise
 
 import pytest
 
@@ -32,7 +33,7 @@ def test_it_opens_without_errors_and_without_the_network(browser, page, width, t
 def test_the_page_does_not_scroll_sideways_but_the_table_does(browser, page, width):
     browser.open(page, width)
     assert browser.run("return document.documentElement.scrollWidth") <= width
-    box = browser.run("const b = document.querySelector('.scroll'); return [b.clientWidth, b.scrollWidth]")
+    box = browser.run("const b = document.querySelector('.scroll:has(.scores)'); return [b.clientWidth, b.scrollWidth]")
     assert box[0] <= width
     if width <= PHONE:
         assert box[1] > box[0]
@@ -41,7 +42,7 @@ def test_the_page_does_not_scroll_sideways_but_the_table_does(browser, page, wid
 def test_the_method_stays_in_sight_while_the_table_scrolls(browser, page):
     browser.open(page, PHONE)
     left = browser.run(
-        "const b = document.querySelector('.scroll'); b.scrollLeft = 200;"
+        "const b = document.querySelector('.scroll:has(.scores)'); b.scrollLeft = 200;"
         "return b.querySelector('tbody th').getBoundingClientRect().left - b.getBoundingClientRect().left"
     )
     assert abs(left) < 1
@@ -70,6 +71,36 @@ def test_words_in_pictures_are_large_enough_and_do_not_lie_on_each_other(browser
     )
     assert small == []
     assert overlapping == []
+
+
+@pytest.mark.parametrize("width", [PHONE, DESK])
+def test_the_first_screen_says_what_to_use_why_and_what_to_do_next(browser, page, width):
+    browser.open(page, width)
+    tops = browser.run(
+        "const first = document.querySelector('article');"
+        "return ['.first>.name', '.points div', '.first .next pre', '.hands-on', '.compared', '.scores', '.appendix']"
+        ".map(what => first.querySelector(what).getBoundingClientRect().top)"
+    )
+    assert tops == sorted(tops)
+    assert tops[0] < 500 and tops[1] < 900
+    if width == DESK:
+        assert tops[2] < 900  # the command is on the first screen
+
+
+def test_read_aloud_in_order_it_makes_sense(browser, page):
+    """Headings go down one step at a time, and the first screen is text: no picture, no table before it ends."""
+    browser.open(page)
+    levels = browser.run("return [...document.querySelectorAll('h1, h2, h3, h4')].map(e => Number(e.tagName[1]))")
+    assert levels[0] == 1 and all(after <= before + 1 for before, after in pairwise(levels))
+    words = browser.run(
+        "const first = document.querySelector('.first');"
+        "return [first.querySelectorAll('svg, table').length, first.innerText]"
+    )
+    assert words[0] == 0
+    for part in ("Use ", "Why", "How good", "What it costs", "What to do next", "posteria fit"):
+        assert part in words[1]
+    for jargon in ("NLL", "W1", "posterior", "R-hat", "prior"):
+        assert jargon not in words[1].replace("posteria", "")
 
 
 def test_every_picture_has_an_alternative_text(browser, page):
@@ -181,5 +212,6 @@ def test_on_paper_nothing_is_cut_off_and_the_paper_is_light(browser, page):
 def test_a_running_comparison_opens_too(browser, tmp_path):
     browser.open(write(made_up.folder(tmp_path, finished=4, failed=None)), PHONE)
     assert browser.driver.get_log("browser") == []
+    assert browser.run("return 'running' in document.body.dataset")  # and renews itself
     assert "is being fitted" in browser.driver.find_element("css selector", "[role=status]").text
     assert browser.run("return document.documentElement.scrollWidth") <= PHONE

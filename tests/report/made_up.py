@@ -336,4 +336,5 @@ def _versus_best(rows: list[dict], columns: list[dict]) -> None:
                 "difference": difference,
                 "se": error,
                 "indistinguishable": 0 < difference < 2 * error,
+                "splits": len(SEEDS),
             }

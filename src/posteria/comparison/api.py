@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from posteria.comparison.ask import SEEDS, Fold, Problem, ask, describe, kind_of, num_features
-from posteria.comparison.enter.entries import REFERENCE, Entry, as_entries
+from posteria.comparison.enter.entries import REFERENCE, Entry, as_entries, for_problem
 from posteria.comparison.judge.grades import grade_row
 from posteria.comparison.run.fitting import Settings, costs_of, milliseconds
 from posteria.comparison.run.records import Record
@@ -119,7 +119,7 @@ def plan(
 ) -> Plan:
     """A comparison on `data`, as `ask` reads it with what else is `asked`; methods and all else are as in `compare`."""
     problem = ask(data, target, **asked)
-    entries = as_entries(methods, baselines, reference)
+    entries = for_problem(as_entries(methods, baselines, reference), problem)
     text = sentences.plan(problem, entries, Settings(minutes=minutes, budget=budget))
     return Plan([(problem, entries)], text, budget, tune, minutes)
 

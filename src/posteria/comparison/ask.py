@@ -10,6 +10,7 @@ import numpy as np
 
 from posteria.data import splits
 from posteria.data.arrays import Data, check_same_length, check_x, num_rows, rows
+from posteria.data.features import Features
 from posteria.data.origin import Origin, origin_of_frame, read_more, read_origin
 from posteria.data.preparation import Preparation
 from posteria.data.splits import Split, Splits, extremes
@@ -45,6 +46,7 @@ class Fold:
     out: Json = field(default_factory=dict)  # further inputs out of distribution, by name
     preparation: Preparation | None = None
     test_rows: np.ndarray | None = None  # their numbers in the file they came from, the first is 0
+    features: Features | None = None  # rows as they came, column by column
 
     def predict(self, posterior: Any, x: Data) -> Any:
         """A posterior's (or a baseline's) prediction in the data's own units."""
@@ -244,14 +246,19 @@ def _fold(seed: int, source: Origin, split: Split, given: Json, is_prepared: boo
         (x_train, y_train), (x_test, y_test) = (source.part(None, part) for part in split)
         out = {name: check_x(x, name) for name, x in given.items()}
         far = {} if out else extremes(x_train, x_test)
-        return Fold(seed, (x_train, y_train), y_train, x_test, y_test, far=far, out=out)
+        columns = Features.of(x_train, x_test, lambda x: x)
+        return Fold(seed, (x_train, y_train), y_train, x_test, y_test, far=far, out=out, features=columns)
     preparation, (x_train, y_train) = source.prepare(train)
     x_test, y_test = source.part(preparation, test)
     out = {name: preparation.inputs(x) for name, x in (given or source.foreign(test)).items()}
     far = {} if out else extremes(x_train, x_test)
     own = (y_train, y_test) if source.kind == "classes" else (source.own_targets(train), source.own_targets(test))
     numbers = source.row_numbers(test)
-    return Fold(seed, (x_train, y_train), own[0], x_test, own[1], preparation.y, far, out, preparation, numbers)
+    came = source.x if source.frame is None else source.frame.drop(columns=source.target)
+    first, second = (came[part] if source.frame is None else came.iloc[part] for part in split)
+    columns = Features.of(first, second, preparation.inputs)
+    fold = Fold(seed, (x_train, y_train), own[0], x_test, own[1], preparation.y, far, out, preparation, numbers)
+    return replace(fold, features=columns)
 
 
 # ---- what is said of them
@@ -278,6 +285,7 @@ def describe(
         "kind": kind,
         "target": "",
         "class_names": list(class_names),
+        "guess": _guess(kind, folds),
         "fingerprint": folds[0].fingerprint,
         "notes": [],
         "table": None,  # how its columns are taken: see `data.table_plan`
@@ -300,6 +308,18 @@ def _facts(source: Origin, folds: tuple[Fold, ...]) -> Json:
         notes=[] if source.plan is None else list(source.plan.notes),
         table=source.plan and source.plan.to_json(),
     )
+
+
+def _guess(kind: str, folds: tuple[Fold, ...]) -> float | None:
+    """What always answering the same is worth, the mean over splits: the root mean squared error of the training rows'
+    average, or the share of test rows of their commonest class. None where there are no training rows."""
+    if not all(len(fold.y_train) for fold in folds):
+        return None
+    if kind == "classes":
+        common = [np.bincount(np.asarray(fold.y_train, np.int64)).argmax() for fold in folds]
+        return float(np.mean([np.mean(fold.y_test == each) for fold, each in zip(folds, common)]))
+    errors = [np.asarray(fold.y_test, np.float64) - np.mean(fold.y_train, axis=0) for fold in folds]
+    return float(np.mean([np.sqrt(np.mean(each**2)) for each in errors]))
 
 
 def num_features(x: Data) -> int:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 from posteria import own
 from posteria.errors import SettingError
+from posteria.methods.baseline import Baseline
 from posteria.methods.shelf import SHELF
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ FIDELITIES = ("exact", "family-optimum", "asymptotic", "procedure", "point")
 
 _registered: dict[str, type] = {}
 _SHELVED = {home.partition(":")[2]: name for name, home in SHELF.items()}
+_baselines: dict[str, type[Baseline]] = {}
 
 
 @runtime_checkable
@@ -42,7 +44,10 @@ class Method(Protocol):
 
 
 def register(method: type) -> type:
-    """Make your own method known under its name in kebab case; usable as a decorator."""
+    """Make your own method, or baseline, known under its name in kebab case; usable as a decorator."""
+    if isinstance(method, type) and issubclass(method, Baseline):
+        _baselines[kebab(method.__name__)] = method
+        return method
     fidelity = getattr(method, "fidelity", None)
     if not (isinstance(method, type) and dataclasses.is_dataclass(method) and callable(getattr(method, "fit", None))):
         raise SettingError(
@@ -57,6 +62,11 @@ def register(method: type) -> type:
         raise SettingError(f"the name {name!r} is taken", "a name of its own", "rename the class")
     _registered[name] = method
     return method
+
+
+def baselines() -> dict[str, type[Baseline]]:
+    """Those that were registered, by name."""
+    return dict(_baselines)
 
 
 def installed() -> dict[str, EntryPoint]:

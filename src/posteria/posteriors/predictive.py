@@ -148,9 +148,12 @@ class Predictive:
         """Many quantiles at once, (level, n, targets): read off the distribution function on a grid of `GRID_POINTS`.
 
         Ten times faster than `quantile` for a hundred levels, and within a grid step's curvature of it (measured on
-        Gaussian mixtures: within 1 % of a std).
+        Gaussian mixtures: within 1 % of a std). Counts, whose function has steps, and tails without a variance are
+        searched for one by one.
         """
         self._need("cdf", "quantiles", "use probs")
+        if self.is_count or not np.isfinite(self.std).all():
+            return self.quantile(list(levels))
         quantiles = self._map(_quantile_table, lambda number: (jnp.asarray(levels, jnp.float32),))
         return np.moveaxis(quantiles, 1, 0)
 

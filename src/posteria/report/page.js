@@ -31,3 +31,9 @@ for (const table of document.querySelectorAll("table.scores")) {
 }
 // On paper nothing can be unfolded.
 addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((one) => (one.open = true)));
+// While rows are still to come the page renews itself where it is read, unless someone is at work in it.
+if ("running" in document.body.dataset) {
+  let touched = 0;
+  for (const kind of ["click", "keydown", "wheel", "touchstart"]) addEventListener(kind, () => (touched = Date.now()), { passive: true });
+  setInterval(() => Date.now() - touched > 20000 && location.reload(), 5000);
+}

@@ -8,14 +8,15 @@ from typing import Any
 
 from posteria import disk
 from posteria.comparison.tell import results
+from posteria.comparison.tell.first_screen import first_screen
 from posteria.errors import StoreError
 from posteria.plots import theme
 from posteria.plots.svg import Canvas
 from posteria.report import page_tables, phrases
-from posteria.report.page_figures import SECTIONS, Figure, Section
+from posteria.report.page_figures import FOR_EVERYBODY, SECTIONS, Figure, Section
 from posteria.report.reading import Problem, Row, problem
 
-ANSWERS = {"best": "Best on held-out data", "use": "Recommended", "closest": "Closest to the posterior"}
+ANSWERS = {"best": "Best on held-out data", "closest": "Closest to the posterior"}
 
 
 def write(folder: str | Path) -> Path:
@@ -44,10 +45,10 @@ def render(found: dict[str, Any], folder: Path) -> str:
 
 def _shown(one: Problem, facts: list[tuple[str, str]]) -> dict[str, Any]:
     """What the template says of one problem, in its order."""
-    sections = [shown for section in SECTIONS if (shown := _section(section, one))]
     answers = one.facts["answers"]
-    recommended = one.row(results.recommended(one.facts["rows"]))
-    looked_at = one.row(answers["best"]["row"]) or recommended if answers else None
+    first = first_screen(one.facts)
+    chosen = one.row(first["row"])
+    sections = [shown for section in SECTIONS if (shown := _section(section, one, chosen))]
     reference = one.facts["reference"] or {"verdict": "", "converged": None}
     return {
         "id": one.facts["name"],
@@ -58,15 +59,17 @@ def _shown(one: Problem, facts: list[tuple[str, str]]) -> dict[str, Any]:
         "read": one.data.get("table"),
         "progress": phrases.progress(one),
         "answers": [_answer(one, key, title) for key, title in ANSWERS.items() if key in answers],
+        "judged_by": phrases.judged_by(one),
+        "first": first,
+        "hands_on": [shown for section in FOR_EVERYBODY if (shown := _section(section, one, chosen))],
         "table": page_tables.scores(one),
         "verdict": "" if reference["verdict"] in _said(answers) else reference["verdict"],
         "is_judged": reference["converged"] is not False,
         "sections": [section for section in sections if not section["is_appendix"]],
         "appendix": [section for section in sections if section["is_appendix"]],
-        "looked_at": looked_at.label if looked_at else "",
-        "remarkable": page_tables.remarkable_rows(one, looked_at) if looked_at else [],
-        "numbers_are_of_file": looked_at is not None and looked_at.has("row"),
-        "recommended": recommended.label if recommended else "it",
+        "chosen": chosen.label if chosen else "",
+        "remarkable": page_tables.remarkable_rows(one, chosen) if chosen else [],
+        "numbers_are_of_file": chosen is not None and chosen.has("row"),
         "next": one.facts["next"],
         "facts": facts,
     }
@@ -84,15 +87,15 @@ def _answer(one: Problem, key: str, title: str) -> dict[str, str]:
     return {"title": title, "label": label, "text": text[:1].upper() + text[1:]}
 
 
-def _section(section: Section, one: Problem) -> dict[str, Any] | None:
-    figures = [shown for figure in section.figures if (shown := _figure(figure, one))]
+def _section(section: Section, one: Problem, chosen: Row | None) -> dict[str, Any] | None:
+    figures = [shown for figure in section.figures if (shown := _figure(figure, one, chosen))]
     if not figures:
         return None
     return {"title": section.title, "lead": section.lead, "figures": figures, "is_appendix": section.is_appendix}
 
 
-def _figure(figure: Figure, one: Problem) -> dict[str, Any] | None:
-    rows = [row for row in one.rows if row.has(*figure.needs)]
+def _figure(figure: Figure, one: Problem, chosen: Row | None) -> dict[str, Any] | None:
+    rows = [row for row in one.rows if row.has(*figure.needs) and (not figure.of_chosen or row is chosen)]
     if not rows:
         return None
     if figure.together:
@@ -101,7 +104,13 @@ def _figure(figure: Figure, one: Problem) -> dict[str, Any] | None:
     else:
         reference = one.reference.identity if one.reference else ""
         about = json.dumps([one.data, reference], default=str)
-        drawings = [{"label": row.label, "svg": _drawn(figure, about + row.identity, _Later(row, one))} for row in rows]
+        drawings = [
+            {
+                "label": "" if figure.of_chosen else row.label,
+                "svg": _drawn(figure, about + row.identity, _Later(row, one)),
+            }
+            for row in rows
+        ]
     drawings = [drawing for drawing in drawings if drawing["svg"]]
     size = "wide" if figure.together else "middle" if figure.size[0] > 3 else "small"
     return {"title": figure.title, "caption": figure.caption, "size": size, "drawings": drawings} if drawings else None

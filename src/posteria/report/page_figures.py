@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from posteria.plots import calibration, entropy, mixing, panels, side_by_side, svg
+from posteria.comparison.tell.results import LEVELS
+from posteria.plots import calibration, entropy, mixing, panels, predictions, side_by_side, svg
 from posteria.report import phrases
 from posteria.report.reading import Problem, Row
 
@@ -31,6 +32,7 @@ class Figure:
     together: bool = False
     columns: int = 1  # axes side by side; more than one are handed over as a list
     share_y: bool = False
+    of_chosen: bool = False  # of the recommended row alone
 
 
 class Section(NamedTuple):
@@ -184,6 +186,140 @@ def trace(axes: "Axes", row: Row, problem: Problem) -> str:
     num_chains = phrases.count(len(values), "chain")
     return f"{row.label}: log density of {num_chains} over the draws kept; their means are {means}"
 
+
+# ---- of the recommended row, for everybody
+
+
+def against_truth(axes: "Axes", row: Row, problem: Problem) -> str:
+    y, mean = row.arrays["y"], row.arrays["mean"]
+    lower, upper = (row.arrays[name][LEVELS.index(LEVEL)] for name in ("lower", "upper"))
+    is_inside = (lower <= y) & (y <= upper)
+    predictions.against_truth(axes, y, mean, is_inside, row.style.colour)
+    correlation = np.corrcoef(mean, y)[0, 1] if len(y) > 1 and np.ptp(mean) and np.ptp(y) else 0.0
+    return (
+        f"{row.label}: predicted against true, {phrases.count(len(y), 'held-out row')}; their correlation is "
+        f"{correlation:.2f}, and {(~is_inside).sum()} truths lie outside their 90% interval"
+    )
+
+
+def along_rows(axes: "Axes", row: Row, problem: Problem) -> str:
+    y, mean = row.arrays["y"], row.arrays["mean"]
+    lower, upper = (row.arrays[name][LEVELS.index(LEVEL)] for name in ("lower", "upper"))
+    predictions.along_rows(axes, y, mean, lower, upper, row.style.colour)
+    width = upper - lower
+    narrow, wide = np.quantile(width, [0.1, 0.9])
+    return (
+        f"{row.label}: 90% intervals of held-out rows, from the lowest prediction to the highest; a tenth of them are "
+        f"narrower than {phrases.number(narrow, 3)}, a tenth wider than {phrases.number(wide, 3)}"
+    )
+
+
+def sureness(axes: "Axes", row: Row, problem: Problem) -> str:
+    probs, y = row.arrays["probs"], row.arrays["y"]
+    confidence, is_right = probs.max(1), probs.argmax(1) == y
+    predictions.sureness(axes, confidence, is_right, row.style.colour)
+    is_sure = confidence >= np.median(confidence)
+    return (
+        f"{row.label}: how sure it was of the class that it named, {phrases.count(len(y), 'held-out row')}; right for "
+        f"{is_right[is_sure].mean():.0%} of the surer half and {is_right[~is_sure].mean():.0%} of the other"
+        if (~is_sure).any()
+        else f"{row.label}: right for {is_right.mean():.0%} of {phrases.count(len(y), 'held-out row')}"
+    )
+
+
+def confusion(axes: "Axes", row: Row, problem: Problem) -> str | None:
+    probs, y = row.arrays["probs"], row.arrays["y"]
+    names = problem.data.get("class_names") or [str(k) for k in range(probs.shape[1])]
+    if len(names) > predictions.MOST_CLASSES:
+        return None
+    counts = predictions.confused(axes, y, probs.argmax(1), names, row.style.colour)
+    wrong = [(counts[i, j], names[i], names[j]) for i in range(len(names)) for j in range(len(names)) if i != j]
+    most, true, said = max(wrong)
+    told = f"the commonest mistake is {said} for {true}, {phrases.count(int(most), 'time')}" if most else "no mistakes"
+    return f"{row.label}: what was said against what was true, {int(counts.trace())} of {len(y)} right; {told}"
+
+
+def moves_predictions(axes: "Axes", row: Row, problem: Problem) -> str:
+    return _drivers(axes, row, "driver_mean", "how far predictions move")
+
+
+def moves_uncertainty(axes: "Axes", row: Row, problem: Problem) -> str:
+    return _drivers(axes, row, "driver_spread", "how far the uncertainty moves")
+
+
+def _drivers(axes: "Axes", row: Row, key: str, what: str) -> str:
+    names, values = row.arrays["driver_names"].tolist(), row.arrays[key]
+    predictions.bars(axes, names, values, what, row.style.colour)
+    first = np.argsort(-values, kind="stable")[:5]
+    told = ", ".join(f"{names[i]} {values[i]:.0%}" for i in first)
+    return f"{row.label}, {what} when one column is shuffled, the most first: {told}"
+
+
+FOR_EVERYBODY = (
+    Section(
+        "How its predictions turned out",
+        "",
+        (
+            Figure(
+                "Predicted against true",
+                "A dot a held-out row; on the dashed line the prediction is right. Crosses lie outside their 90 % "
+                "interval: one in ten should.",
+                against_truth,
+                ("y", "mean", "lower", "upper"),
+                svg.MIDDLE,
+                of_chosen=True,
+            ),
+            Figure(
+                "Intervals along the rows",
+                "A bar is a row's 90 % interval, the dot what came true. Wide bars are rows of which it is less sure.",
+                along_rows,
+                ("y", "mean", "lower", "upper"),
+                svg.MIDDLE,
+                of_chosen=True,
+            ),
+            Figure(
+                "How sure it was, and whether it was right",
+                "A dot a held-out row; crosses are mistakes. Mistakes should be where it was not sure.",
+                sureness,
+                ("y", "probs"),
+                svg.MIDDLE,
+                of_chosen=True,
+            ),
+            Figure(
+                "What was said, against what was true",
+                "Held-out rows by their true class and by the class that was named.",
+                confusion,
+                ("y", "probs"),
+                svg.MIDDLE,
+                of_chosen=True,
+            ),
+        ),
+    ),
+    Section(
+        "What drives it",
+        "One column at a time is shuffled among the held-out rows. Of columns that say the same each looks weaker than "
+        "it is; and what a prediction hangs on need not be a cause.",
+        (
+            Figure(
+                "What the predictions hang on",
+                "How far predictions move, in units of their own spread."
+                " Of classes: how much probability changes hands.",
+                moves_predictions,
+                ("driver_names",),
+                svg.MIDDLE,
+                of_chosen=True,
+            ),
+            Figure(
+                "What the uncertainty hangs on",
+                "How far the predicted spread (of classes: the entropy) moves, as a share of its average.",
+                moves_uncertainty,
+                ("driver_names",),
+                svg.MIDDLE,
+                of_chosen=True,
+            ),
+        ),
+    ),
+)
 
 SECTIONS = (
     Section(

@@ -1,16 +1,16 @@
 """The tables of the report: scores of all methods, and single rows of data worth looking at."""
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from posteria.comparison.tell.results import LEVELS
+from posteria.comparison.tell.results import LEVELS, remarkable
 from posteria.report import phrases
 from posteria.report.reading import Problem, Row
 
 GROUPS = {"quality": "held-out quality", "truth": "distance to truth", "cost": "cost"}
-MOST_ROWS = 10
 
 
 class Cell(NamedTuple):
@@ -118,62 +118,67 @@ def _places(problem: Problem, column: dict[str, Any]) -> int:
 def remarkable_rows(problem: Problem, row: Row) -> list[DataTable]:
     """The held-out rows of which this method is least certain, and those on which it is most wrong."""
     if problem.is_regression and row.has("y", "mean", "std", "lower"):
-        return _remarkable_numbers(row)
-    if not problem.is_regression and row.has("y", "probs", "entropy"):
-        return _remarkable_classes(problem, row)
-    return []
+        header, line = _numbers(row)
+    elif not problem.is_regression and row.has("y", "probs", "entropy"):
+        header, line = _classes(problem, row)
+    else:
+        return []
+    look = _Look(row)
+    return [
+        DataTable(title, [*header, *look.header], [[*line(int(place)), *look.of(int(place))] for place in places])
+        for title, places in zip(("Most uncertain", "Worst"), remarkable(problem.data["kind"], row.arrays))
+    ]
 
 
-def _numbers(row: Row) -> np.ndarray:
+class _Look:
+    """What is unusual about a row, and its values of the columns that say most."""
+
+    def __init__(self, row: Row) -> None:
+        self._arrays = row.arrays if row.has("look", "look_odd") else {}
+        self._place = {int(place): number for number, place in enumerate(self._arrays.get("look", ()))}
+        names = self._arrays.get("look_names", np.zeros(0, str))
+        self.header = ["what is unusual", *names.tolist()] if self._arrays else []
+
+    def of(self, place: int) -> list[str]:
+        if not self._arrays:
+            return []
+        if place not in self._place:
+            return [phrases.NOTHING] * len(self.header)
+        number = self._place[place]
+        odd = str(self._arrays["look_odd"][number]) or "nothing in a single column"
+        return [odd, *map(str, self._arrays["look_values"][number])]
+
+
+def _row_numbers(row: Row) -> np.ndarray:
     """Of the held-out rows in their file, or among themselves."""
     return row.arrays["row"] if row.has("row") else np.arange(len(row.arrays["y"]))
 
 
-def _remarkable_numbers(row: Row) -> list[DataTable]:
+Line = Callable[[int], list[str]]
+
+
+def _numbers(row: Row) -> tuple[list[str], Line]:
     y, mean, std = (row.arrays[name].ravel() for name in ("y", "mean", "std"))
     lower, upper = (row.arrays[name][LEVELS.index(0.9)] for name in ("lower", "upper"))
-    error = mean - y
-    numbers = _numbers(row)
+    numbers = _row_numbers(row)
 
-    def lines(chosen: np.ndarray) -> list[list[str]]:
-        return [
-            [
-                str(numbers[i] + 1),
-                phrases.number(y[i], 4),
-                phrases.number(mean[i], 4),
-                f"{phrases.number(lower[i], 3)} to {phrases.number(upper[i], 3)}",
-                f"{phrases.fixed(abs(error[i]) / std[i], 1)} std" if std[i] > 0 else phrases.NOTHING,
-            ]
-            for i in chosen[:MOST_ROWS]
-        ]
+    def line(i: int) -> list[str]:
+        error = f"{phrases.fixed(abs(mean[i] - y[i]) / std[i], 1)} std" if std[i] > 0 else phrases.NOTHING
+        interval = f"{phrases.number(lower[i], 3)} to {phrases.number(upper[i], 3)}"
+        return [str(numbers[i] + 1), phrases.number(y[i], 4), phrases.number(mean[i], 4), interval, error]
 
-    header = ["row", "truth", "mean", "90% interval", "off by"]
-    return [
-        DataTable("Most uncertain", header, lines(np.argsort(-std, kind="stable"))),
-        DataTable("Worst", header, lines(np.argsort(-np.abs(error), kind="stable"))),
-    ]
+    return ["row", "truth", "mean", "90% interval", "off by"], line
 
 
-def _remarkable_classes(problem: Problem, row: Row) -> list[DataTable]:
+def _classes(problem: Problem, row: Row) -> tuple[list[str], Line]:
     y, probs, entropy = row.arrays["y"], row.arrays["probs"], row.arrays["entropy"]
     names = problem.data.get("class_names") or [str(k) for k in range(probs.shape[1])]
     of_truth = probs[np.arange(len(y)), y]
-    numbers = _numbers(row)
+    numbers = _row_numbers(row)
 
-    def lines(chosen: np.ndarray) -> list[list[str]]:
-        return [
-            [
-                str(numbers[i] + 1),
-                str(names[y[i]]),
-                f"{names[probs[i].argmax()]} ({probs[i].max():.0%})",
-                f"{of_truth[i]:.0%}" if of_truth[i] >= 0.005 else "< 1%",
-                phrases.number(entropy[i], 2),
-            ]
-            for i in chosen[:MOST_ROWS]
-        ]
+    def line(i: int) -> list[str]:
+        said = f"{names[probs[i].argmax()]} ({probs[i].max():.0%})"
+        share = f"{of_truth[i]:.0%}" if of_truth[i] >= 0.005 else "< 1%"
+        return [str(numbers[i] + 1), str(names[y[i]]), said, share, phrases.number(entropy[i], 2)]
 
-    header = ["row", "truth", "said", "truth's share", "entropy"]
-    return [
-        DataTable("Most uncertain", header, lines(np.argsort(-entropy, kind="stable"))),
-        DataTable("Worst", header, lines(np.argsort(of_truth, kind="stable"))),
-    ]
+    return ["row", "truth", "said", "truth's share", "entropy"], line

@@ -64,17 +64,37 @@ def progress(problem: Problem) -> str:
     done = len(problem.rows) - len(open_rows)
     running = [row.label for row in open_rows if row.facts["status"] == "running"]
     now = f"; {', '.join(running)} is being fitted" if running else ""
-    return f"{done} of {count(len(problem.rows), 'row')} are here{now}. Reload the page for more."
+    return f"{done} of {count(len(problem.rows), 'row')} are here{now}. This page renews itself."
+
+
+def judged_by(problem: Problem) -> str:
+    """What methods are compared by, a sentence each."""
+    rest = "density" if problem.is_regression else "probability"
+    told = [
+        f"They are ranked by the {rest} that they gave to what came true on held-out rows (NLL: its negative "
+        "logarithm, lower is better): being sure pays where one is right, and costs where one is not."
+    ]
+    distance = phrase_of.get(column["key"]) if (column := distance_column(problem)) else None
+    if distance:
+        told.append(
+            f"{distance} tells how far predictions are from those of the reference, long chains that stand for the "
+            "exact answer under this model."
+        )
+    told.append("The prior says what weights were thought likely before any data: the same for all.")
+    return " ".join(told)
+
+
+phrase_of = {"w1": "W1", "tv": "TV, total variation,"}
 
 
 def data_line(problem: Problem) -> str:
     data = problem.data
-    kind = "regression" if problem.is_regression else count(len(data["class_names"]), "class")
+    kind = "a number" if problem.is_regression else f"one of {count(len(data['class_names']), 'class')}"
     parts = [
         count(data["rows"], "row"),
         f"{data['train_rows']:,} to fit and {data['test_rows']:,} held out".replace(",", NARROW_SPACE),
         count(data["columns"], "column") + (f" ({data['categorical']} categorical)" if data["categorical"] else ""),
-        f"{kind} of {data['target']}" if data["target"] else kind,
+        f"predicts {data['target']}, {kind}" if data["target"] else f"predicts {kind}",
     ]
     return " · ".join(parts)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from posteria import tree
-from posteria.comparison.ask import Problem
+from posteria.comparison.ask import Problem, num_features
 from posteria.comparison.enter import baselines
 from posteria.data.arrays import num_rows, rows
 from posteria.data.formats import read_all_npz
@@ -51,7 +51,7 @@ class Entry:
     @property
     def about(self) -> str:
         if self.role == "baseline":
-            return baselines.ABOUT[self.name]
+            return baselines.present()[self.name].about
         if self.method is None:
             told = "A posterior that was published." if self.posterior is not None else ""
             return "Predictions made elsewhere, as they were given." if self.arrays is not None else told
@@ -83,16 +83,25 @@ def as_entries(methods: Iterable[Any] | Mapping[str, Any] | None, with_baselines
         raise SettingError("no methods", f"some of {registry.names()}", "leave methods out for six that matter")
     named = list(methods.items()) if isinstance(methods, Mapping) else [("", m) for m in methods or default_methods()]
     entries: list[Entry] = []
-    taken = set(baselines.ABOUT)
+    present = baselines.present() if with_baselines else {}
+    taken = set(present)
     for name, method in named:
         method = registry.as_method(method)
         entries.append(Entry(_unique(name or _name(method), taken), name or _label(method), "method", method))
     entries.sort(key=lambda entry: _order(entry.method))
-    if with_baselines:
-        entries = [*(Entry(name, f"{name} (scikit-learn)", "baseline") for name in baselines.ABOUT), *entries]
+    labels = {name: f"{name} (scikit-learn)" if name in ("linear", "boosting") else name for name in present}
+    entries = [*(Entry(name, label, "baseline") for name, label in labels.items()), *entries]
     if reference is not None:
         entries.append(_reference(reference, taken))
     return entries
+
+
+def for_problem(entries: list[Entry], problem: Problem) -> list[Entry]:
+    """Without baselines that do not take such data."""
+    x = problem.folds[0].train[0]
+    shape = num_rows(x), num_features(x)
+    there = baselines.present()
+    return [each for each in entries if each.role != "baseline" or there[each.name]().takes(problem.kind, *shape)]
 
 
 def _reference(reference: Any, taken: set[str]) -> Entry:

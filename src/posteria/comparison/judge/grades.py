@@ -11,6 +11,8 @@ from scipy.special import logsumexp
 from posteria import diagnostics, metrics
 from posteria.comparison.ask import Curve, Fold, Problem
 from posteria.comparison.enter.entries import Entry
+from posteria.comparison.judge.drivers import drivers, worth_a_look
+from posteria.comparison.judge.middle import centre, spread
 from posteria.comparison.run.records import Grades
 from posteria.data.arrays import num_rows, rows
 from posteria.errors import SettingError
@@ -43,7 +45,8 @@ def grade_row(problem: Problem, fold: Fold, entry: Entry, predictor: Any) -> Gra
         found = replace(found, convergence=convergence_of(predictor, fold), ceiling=limit)
     if fold is not problem.folds[0]:
         return replace(found, picture={})
-    picture = found.picture | picture_of(predictor, fold, problem.curve)
+    picture = found.picture | picture_of(predictor, fold, problem.curve) | drivers(predictor, fold, problem.kind)
+    picture |= worth_a_look(fold, problem.kind, picture)
     return replace(found, picture=picture | ({} if fold.test_rows is None else {"row": fold.test_rows}))
 
 
@@ -63,7 +66,7 @@ def grade(predictive: Any, y: np.ndarray, kind: str, far: Json | None = None, ou
 
 def _foreignness(predictive: Any, kind: str) -> np.ndarray:
     """Larger: surer that this is like nothing seen. The entropy of the class, the std of the target."""
-    return np.asarray(predictive.entropy if kind == "classes" else predictive.std.sum(-1), np.float64)
+    return np.asarray(predictive.entropy if kind == "classes" else spread(predictive).sum(-1), np.float64)
 
 
 def _grade_regression(predictive: Any, y: np.ndarray) -> Grades:
@@ -72,7 +75,7 @@ def _grade_regression(predictive: Any, y: np.ndarray) -> Grades:
     table = np.asarray(predictive.quantile_table(np.concatenate([quantile_levels(NUM_LEVELS), _BOUNDS])), np.float64)
     quantiles, bounds = table[:NUM_LEVELS], table[NUM_LEVELS:]
     lower, upper = bounds[::2], bounds[1::2]
-    mean = np.asarray(predictive.mean, np.float64)
+    mean = centre(predictive)
     log_prob = np.asarray(predictive.log_prob(y), np.float64)
     scores = {
         "rmse": metrics.rmse(mean, y),
@@ -86,8 +89,8 @@ def _grade_regression(predictive: Any, y: np.ndarray) -> Grades:
     picture = {
         "y": y[:, 0],
         "mean": mean[:, 0],
-        "std": np.asarray(predictive.std)[:, 0],
-        "epistemic": np.asarray(getattr(predictive, "epistemic", np.zeros_like(mean)))[:, 0],
+        "std": spread(predictive)[:, 0],
+        "epistemic": np.nan_to_num(np.asarray(getattr(predictive, "epistemic", np.zeros_like(mean)))[:, 0]),
         "pit": np.asarray(predictive.cdf(y))[:, 0],
         "lower": lower[..., 0],
         "upper": upper[..., 0],

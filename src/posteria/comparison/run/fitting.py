@@ -69,7 +69,8 @@ def fit_row(settings: Settings, problem: Problem, fold: Fold, entry: Entry, max_
         return Fitted(_published(problem, fold, entry), Record("done"))
     if entry.role == "baseline":
         with clock() as timed:
-            fitted = baselines.fit(entry.name, fold.train[0], fold.y_train, problem.kind, problem.num_classes)
+            is_count = problem.model.likelihood.kind == "counts"
+            fitted = baselines.fit(entry.name, fold.train[0], fold.y_train, problem.kind, problem.num_classes, is_count)
         record = Record("done", scores={"seconds": timed.total, "compile_seconds": None})
         record.scores |= {"gradients": None, "draws": None, "megabytes": None}
     else:
@@ -110,7 +111,8 @@ def _fit(
     if "prior_scales" in posterior.facts:
         record.texts["prior"] = in_words(posterior.facts["prior_scales"])
     record.scores["gradients"] += tuning["gradients"]
-    record.scores["seconds"] = max(0.0, posterior.facts["seconds"] - timed.compiling) + tuning["seconds"]
+    whole = posterior.facts["seconds"] if before == "running" else timed.total  # with what came before it was killed
+    record.scores["seconds"] = max(0.0, whole - timed.compiling) + tuning["seconds"]
     record.scores["compile_seconds"] = timed.compiling + tuning["compile_seconds"]
     if before == "running":
         record.texts["seconds"] = f"> {record.scores['seconds']:.1f}"

@@ -6,6 +6,7 @@
        "name": "boston", "title": "...",
        "data": {"name", "rows", "train_rows", "test_rows", "columns", "categorical", "kind": "regression" | "classes",
                 "target", "class_names", "fingerprint", "notes": [...],
+                "guess": RMSE of the average, or accuracy of the commonest class | null,
                 "table": how each column was taken, as `posteria.data.table_plan` has it | null},
        "setting": {"network", "likelihood", "prior", "temperature", "split", "seeds": [0, ...], "budget", "tune",
                    "reference", "minutes"},
@@ -47,6 +48,9 @@ Beside it, for pictures, `pictures/<problem>/<row>.npz`, of the first seed and i
                 entropy_out: (m,), of `out_of_distribution`, the name of the first partner
     one input   curve_x (g,), curve_mean, curve_std, curve_lower, curve_upper (of the 90 % interval),
                 curve_draws (20, g) without noise, train_x, train_y
+    columns     driver_names (k,), driver_mean, driver_spread (k,): how far shuffling a column moves predictions, and
+                their uncertainty (`judge.drivers`); look (m,): rows worth a look, with look_names (j,), look_values
+                (m, j), look_odd (m,): what is unusual about each, in words
     draws       by_draws: (2, k), numbers of draws and the NLL of a prediction from so many (if there are several)
     chains      function_rhat, weight_rhat: one value a function value or weight; trace: (chain, draw) log densities
 """
@@ -56,6 +60,7 @@ from pathlib import Path
 from posteria import __version__
 from posteria.comparison.ask import Problem
 from posteria.comparison.enter.entries import Entry
+from posteria.comparison.judge.drivers import remarkable
 from posteria.comparison.judge.grades import LEVELS
 from posteria.comparison.judge.verdicts import holds, judged, recommended
 from posteria.comparison.run.records import RESULTS as FILE
@@ -76,6 +81,7 @@ __all__ = [
     "read",
     "read_picture",
     "recommended",
+    "remarkable",
     "results_of",
     "write",
     "write_all",
