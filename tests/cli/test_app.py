@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -11,6 +12,7 @@ from typer.testing import CliRunner
 
 import posteria as po
 from posteria.cli import app
+from posteria.methods.shelf import SHELF
 
 HEAVY = {"jax", "flax", "sklearn", "pandas", "numpy"}
 HELP_SECONDS = 0.5
@@ -50,14 +52,20 @@ def test_version():
     assert answer.output.strip() == f"posteria {po.__version__}"
 
 
-def test_methods_lists_every_method_with_its_fidelity():
+def test_methods_fit_80_columns_and_each_says_when_to_use_it_what_it_costs_and_its_source(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
     answer = invoke("methods")
     assert answer.exit_code == 0
-    listed = {line.split()[0]: line.split()[1] for line in answer.output.splitlines() if not line.startswith(" ")}
-    for name in po.methods():
-        assert name in listed
-    assert listed["hmc"] == "exact"
-    assert listed["map"] == "point"
+    assert max(map(len, answer.output.splitlines())) <= 80
+    entries = dict(re.findall(r"^([a-z-]+)\n((?:  .*\n)+)", answer.output, re.MULTILINE))
+    listed = {each["name"]: each for each in json.loads(invoke("methods", "--json").stdout)}
+    for name in SHELF:
+        words = " ".join(entries[name].split())
+        about = listed[name]
+        assert len(about["about"]) > 30 and about["about"] in words
+        assert about["cost"] and about["cost"] in words, f"{name} does not say what it costs"
+        assert re.search(r"\b(1[6-9]|20)\d\d\b", about["paper"]), f"{name} has no source: give it `paper`"
+        assert words.endswith(f"{about['fidelity']}; {about['paper']}")
 
 
 def test_data_lists_every_set_and_whether_it_is_present(tmp_path, monkeypatch):

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from posteria.cli.app import Json, app
-from posteria.cli.printing import print_json, print_table
+from posteria.cli.printing import print_entries, print_json, print_table
 from posteria.cli.table_options import As, Encoding, Kind, Target, as_pairs
+
+SOME_ROWS = 1000
 
 if TYPE_CHECKING:
     from posteria.data.sets import Listing
@@ -15,14 +17,14 @@ if TYPE_CHECKING:
 
 @app.command()
 def methods(as_json: Json = False) -> None:
-    """List the inference methods: when to use each, its fidelity (what the laws hold it to), and its paper."""
+    """List the inference methods: when to use each, what it costs, what the laws hold it to, and its source."""
     from posteria.methods import registry
 
     found = [_about(name, registry.get(name)) for name in registry.names()]
     if as_json:
         print_json(found)
     else:
-        print_table(("method", "fidelity", "use it for", "paper"), [tuple(each.values())[:4] for each in found])
+        print_entries([_entry(each) for each in found])
 
 
 @app.command()
@@ -81,18 +83,39 @@ def _show_plan(
     typer.echo("\n".join([plan.text(), *(f"note: {note}" for note in frame.attrs["notes"])]))
 
 
+def _entry(about: dict[str, Any]) -> tuple[str, list[str]]:
+    cost, fidelity = about["cost"], about["fidelity"]
+    return about["name"], [
+        about["about"],
+        f"Costs {cost}." if cost else "",
+        f"{fidelity}; {about['paper'] or 'no source'}",
+    ]
+
+
 def _about(name: str, method: Any) -> dict[str, Any]:
     return {
         "name": name,
         "fidelity": method.fidelity,
         "about": (inspect.getdoc(method) or "").partition("\n")[0],
         "paper": getattr(method, "paper", ""),
+        "cost": _cost(method),
         "settings": {
             field: str(parameter.default)
             for field, parameter in inspect.signature(method).parameters.items()
             if parameter.default is not inspect.Parameter.empty
         },
     }
+
+
+def _cost(method: Any) -> str:
+    """In gradients, of a table of a thousand rows, with its default settings; "" where it does not say."""
+    if not hasattr(method, "expected_gradients"):
+        return ""
+    gradients = method().expected_gradients(SOME_ROWS)
+    if not gradients:
+        return "no gradients: a closed form"
+    rounded = float(f"{gradients:.2g}")
+    return f"about {rounded:,.0f} gradients on {SOME_ROWS:,} rows"
 
 
 def _presence(listing: "Listing") -> str:

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 
 import typer
 
+WIDTH, MOST_WIDTH = 80, 100  # characters: without a terminal, and at most
+
 
 def print_json(content: object) -> None:
     import json
@@ -22,6 +24,18 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     for row in rows:
         table.add_row(*map(Text, row))  # Text: a path may hold square brackets
     Console().print(table)
+
+
+def print_entries(entries: Sequence[tuple[str, Sequence[str]]]) -> None:
+    """Names, each with lines below it, wrapped to the terminal: no column is ever too narrow."""
+    import shutil
+    import textwrap
+
+    width = min(shutil.get_terminal_size((WIDTH, 0)).columns, MOST_WIDTH)
+    for name, lines in entries:
+        typer.secho(name, bold=True)
+        for line in filter(None, lines):
+            typer.echo(textwrap.fill(line, width, initial_indent="  ", subsequent_indent="  "))
 
 
 def say(message: str, quiet: bool = False) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from posteria.data import splits
 from posteria.data.arrays import Data, check_same_length, check_x, num_rows, rows
-from posteria.data.features import Features
+from posteria.data.features import Features, guess
 from posteria.data.origin import Origin, origin_of_frame, read_more, read_origin
 from posteria.data.preparation import Preparation
 from posteria.data.splits import Split, Splits, extremes
@@ -285,7 +285,7 @@ def describe(
         "kind": kind,
         "target": "",
         "class_names": list(class_names),
-        "guess": _guess(kind, folds),
+        "guess": guess(kind, [(fold.y_train, fold.y_test) for fold in folds]),
         "fingerprint": folds[0].fingerprint,
         "notes": [],
         "table": None,  # how its columns are taken: see `data.table_plan`
@@ -308,18 +308,6 @@ def _facts(source: Origin, folds: tuple[Fold, ...]) -> Json:
         notes=[] if source.plan is None else list(source.plan.notes),
         table=source.plan and source.plan.to_json(),
     )
-
-
-def _guess(kind: str, folds: tuple[Fold, ...]) -> float | None:
-    """What always answering the same is worth, the mean over splits: the root mean squared error of the training rows'
-    average, or the share of test rows of their commonest class. None where there are no training rows."""
-    if not all(len(fold.y_train) for fold in folds):
-        return None
-    if kind == "classes":
-        common = [np.bincount(np.asarray(fold.y_train, np.int64)).argmax() for fold in folds]
-        return float(np.mean([np.mean(fold.y_test == each) for fold, each in zip(folds, common)]))
-    errors = [np.asarray(fold.y_test, np.float64) - np.mean(fold.y_train, axis=0) for fold in folds]
-    return float(np.mean([np.sqrt(np.mean(each**2)) for each in errors]))
 
 
 def num_features(x: Data) -> int:

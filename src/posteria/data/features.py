@@ -95,3 +95,15 @@ class Features:
             return None
         which = "highest" if side == "above" else "lowest"
         return Oddity(f"{name} {shown} is among the {which} {max(share, 0.001):.1%}", share)
+
+
+def guess(kind: str, targets: list[tuple[np.ndarray, np.ndarray]]) -> float | None:
+    """What always answering the same is worth on splits (y to learn from, y to test on), on average: the root mean
+    squared error of the average, or the share of the commonest class. None where there is nothing to learn from."""
+    if not all(len(train) for train, _ in targets):
+        return None
+    if kind == "classes":
+        shares = [np.mean(np.asarray(test) == np.bincount(np.asarray(train, int)).argmax()) for train, test in targets]
+        return float(np.mean(shares))
+    errors = [np.asarray(test, np.float64) - np.mean(train, axis=0) for train, test in targets]
+    return float(np.mean([np.sqrt(np.mean(each**2)) for each in errors]))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from posteria.comparison.tell.results import LEVELS
-from posteria.plots import calibration, entropy, mixing, panels, predictions, side_by_side, svg
+from posteria.plots import calibration, entropy, mixing, outcomes, panels, side_by_side, svg
 from posteria.report import phrases
 from posteria.report.reading import Problem, Row
 
@@ -194,7 +194,7 @@ def against_truth(axes: "Axes", row: Row, problem: Problem) -> str:
     y, mean = row.arrays["y"], row.arrays["mean"]
     lower, upper = (row.arrays[name][LEVELS.index(LEVEL)] for name in ("lower", "upper"))
     is_inside = (lower <= y) & (y <= upper)
-    predictions.against_truth(axes, y, mean, is_inside, row.style.colour)
+    outcomes.against_truth(axes, y, mean, is_inside, row.style.colour)
     correlation = np.corrcoef(mean, y)[0, 1] if len(y) > 1 and np.ptp(mean) and np.ptp(y) else 0.0
     return (
         f"{row.label}: predicted against true, {phrases.count(len(y), 'held-out row')}; their correlation is "
@@ -205,7 +205,7 @@ def against_truth(axes: "Axes", row: Row, problem: Problem) -> str:
 def along_rows(axes: "Axes", row: Row, problem: Problem) -> str:
     y, mean = row.arrays["y"], row.arrays["mean"]
     lower, upper = (row.arrays[name][LEVELS.index(LEVEL)] for name in ("lower", "upper"))
-    predictions.along_rows(axes, y, mean, lower, upper, row.style.colour)
+    outcomes.along_rows(axes, y, mean, lower, upper, row.style.colour)
     width = upper - lower
     narrow, wide = np.quantile(width, [0.1, 0.9])
     return (
@@ -217,7 +217,7 @@ def along_rows(axes: "Axes", row: Row, problem: Problem) -> str:
 def sureness(axes: "Axes", row: Row, problem: Problem) -> str:
     probs, y = row.arrays["probs"], row.arrays["y"]
     confidence, is_right = probs.max(1), probs.argmax(1) == y
-    predictions.sureness(axes, confidence, is_right, row.style.colour)
+    outcomes.sureness(axes, confidence, is_right, row.style.colour)
     is_sure = confidence >= np.median(confidence)
     return (
         f"{row.label}: how sure it was of the class that it named, {phrases.count(len(y), 'held-out row')}; right for "
@@ -230,9 +230,9 @@ def sureness(axes: "Axes", row: Row, problem: Problem) -> str:
 def confusion(axes: "Axes", row: Row, problem: Problem) -> str | None:
     probs, y = row.arrays["probs"], row.arrays["y"]
     names = problem.data.get("class_names") or [str(k) for k in range(probs.shape[1])]
-    if len(names) > predictions.MOST_CLASSES:
+    if len(names) > outcomes.MOST_CLASSES:
         return None
-    counts = predictions.confused(axes, y, probs.argmax(1), names, row.style.colour)
+    counts = outcomes.confused(axes, y, probs.argmax(1), names, row.style.colour)
     wrong = [(counts[i, j], names[i], names[j]) for i in range(len(names)) for j in range(len(names)) if i != j]
     most, true, said = max(wrong)
     told = f"the commonest mistake is {said} for {true}, {phrases.count(int(most), 'time')}" if most else "no mistakes"
@@ -249,7 +249,7 @@ def moves_uncertainty(axes: "Axes", row: Row, problem: Problem) -> str:
 
 def _drivers(axes: "Axes", row: Row, key: str, what: str) -> str:
     names, values = row.arrays["driver_names"].tolist(), row.arrays[key]
-    predictions.bars(axes, names, values, what, row.style.colour)
+    outcomes.bars(axes, names, values, what, row.style.colour)
     first = np.argsort(-values, kind="stable")[:5]
     told = ", ".join(f"{names[i]} {values[i]:.0%}" for i in first)
     return f"{row.label}, {what} when one column is shuffled, the most first: {told}"

@@ -40,7 +40,7 @@ MAX_LEAPFROG = 1000
 
 @dataclass(frozen=True)
 class HMC(TrajectoryCosts):
-    """Chains of HMC: the reference that other methods are graded against.
+    """The exact posterior of networks that can be sampled for long: the literature's reference for all other methods.
 
     `trajectory` and `step_size` are in units of the prior; the default trajectory is pi/2 * sqrt(temperature), a
     quarter of the prior's own period. Each is stretched by a factor drawn from 1 ± `jitter` (None: 0.5), so that no
@@ -64,6 +64,7 @@ class HMC(TrajectoryCosts):
     max_gradients: Count | None = None
 
     fidelity: ClassVar[str] = "exact"
+    paper: ClassVar[str] = "Neal 2011; Izmailov et al. 2021"
 
     def __post_init__(self) -> None:
         check_settings(self)

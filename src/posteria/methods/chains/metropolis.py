@@ -38,6 +38,7 @@ class MetropolisHastings(ChainCosts):
     start: Start = "map"
 
     fidelity: ClassVar[str] = "exact"
+    paper: ClassVar[str] = "Metropolis et al. 1953; Hastings 1970; Roberts & Rosenthal 2001"
 
     def __post_init__(self) -> None:
         check_settings(self)

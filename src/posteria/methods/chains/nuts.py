@@ -21,8 +21,9 @@ from posteria.settings import Count, Positive, ProperShare, Several, Start, Warm
 
 @dataclass(frozen=True)
 class NUTS(TrajectoryCosts):
-    """Chains of NUTS: trajectories as long as they go on leaving, step size and variances tuned in warm-up.
+    """The exact posterior of small networks with nothing to tune: the reference of a comparison.
 
+    Trajectories are as long as they go on leaving; step size and variances are tuned in warm-up.
     `step_size` is in units of the prior; a trajectory has at most 2 ** `max_doublings` leapfrog steps.
     `max_gradients`, of all chains together, ends warm-up in time and sets how many steps follow: what a budget sets.
     """
@@ -38,6 +39,7 @@ class NUTS(TrajectoryCosts):
     max_gradients: Count | None = None
 
     fidelity: ClassVar[str] = "exact"
+    paper: ClassVar[str] = "Hoffman & Gelman 2014; Betancourt 2017"
 
     def __post_init__(self) -> None:
         check_settings(self)

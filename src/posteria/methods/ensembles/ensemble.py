@@ -20,8 +20,9 @@ from posteria.settings import AnyMethod, Several, check_settings
 
 @dataclass(frozen=True)
 class Ensemble(Costed):
-    """`size` independent fits of `method`: a deep ensemble with MAP, MultiSWAG with SWAG.
+    """Several fits of a method, averaged: the strongest simple uncertainty for networks of any size.
 
+    `size` independent fits of `method`: a deep ensemble with MAP, MultiSWAG with SWAG.
     Tuning tries what `method` tries, for all members alike.
     """
 
@@ -29,6 +30,7 @@ class Ensemble(Costed):
     size: Several = 5
 
     fidelity: ClassVar[str] = "procedure"
+    paper: ClassVar[str] = "Lakshminarayanan et al. 2017; Wilson & Izmailov 2020"
 
     def __post_init__(self) -> None:
         check_settings(self)

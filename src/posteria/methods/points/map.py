@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MAP(EpochCosts):
-    """Maximise log p(w | data): what training with weight decay does.
+    """The single best network, where a point is enough or as a start: the mode, as training with weight decay finds it.
 
     `batch_size=None` is the full batch. `optimizer` is any Optax transformation of the network's own tree; by default
     Adam with a cosine decay from `learning_rate` to 0. With `validation` a share of the rows is held out, the best
@@ -59,6 +59,7 @@ class MAP(EpochCosts):
     polish: bool | None = None
 
     fidelity: ClassVar[str] = "point"
+    paper: ClassVar[str] = "MacKay 1992; Kingma & Ba 2015 (Adam); Liu & Nocedal 1989 (L-BFGS)"
 
     def __post_init__(self) -> None:
         check_settings(self)
