@@ -43,9 +43,10 @@ def test_it_says_what_it_understood(frame):
     )
     assert "capped at 10 min (--minutes)" in made.text
     ((problem, entries),) = made.problems
-    assert [entry.name for entry in entries] == ["linear", "boosting", "map", "nuts-reference"]
+    names = [entry.name for entry in entries if entry.name not in ("catboost", "ngboost", "tabpfn")]  # if installed
+    assert names == ["linear", "map", "boosting", "nuts-reference"]
     assert problem.data["categorical"] == 1 and problem.data["train_rows"] == 96
-    said = commands(problem, MAP["map"], entries[2].settings)
+    said = commands(problem, MAP["map"], entries[1].settings)
     assert said["fit"].endswith("--method map --network mlp:50,50 --seed 0 --set num_epochs=50 --out runs/map")
     assert said["predict"].startswith("posteria predict runs/map new.csv")
 

@@ -76,7 +76,7 @@ def default_methods() -> list[str]:
 
 
 def as_entries(methods: Iterable[Any] | Mapping[str, Any] | None, with_baselines: bool, reference: Any) -> list[Entry]:
-    """All rows, the fast ones first, the reference last."""
+    """All rows, the fast ones first, so that an answer is there early; slower baselines and the reference last."""
     if isinstance(methods, str):
         methods = [name.strip() for name in methods.split(",") if name.strip()]
     if methods is not None and not methods:
@@ -90,7 +90,8 @@ def as_entries(methods: Iterable[Any] | Mapping[str, Any] | None, with_baselines
         entries.append(Entry(_unique(name or _name(method), taken), name or _label(method), "method", method))
     entries.sort(key=lambda entry: _order(entry.method))
     labels = {name: f"{name} (scikit-learn)" if name in ("linear", "boosting") else name for name in present}
-    entries = [*(Entry(name, label, "baseline") for name, label in labels.items()), *entries]
+    rivals = [Entry(name, label, "baseline") for name, label in labels.items()]
+    entries = [*rivals[:1], *entries, *rivals[1:]]
     if reference is not None:
         entries.append(_reference(reference, taken))
     return entries
