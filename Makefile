@@ -7,7 +7,7 @@ BIN := .venv/bin
 BENCH_BIN := .venv-bench/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test slow mutants surface installs picture bench honesty study clean
+.PHONY: help demo test slow mutants surface installs picture docs bench honesty study clean
 
 help:  ## show this
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -38,6 +38,10 @@ installs: .venv/.installed  ## build the wheel and the sdist, and try each in fr
 picture: .venv/.installed  ## draw docs/picture.png again
 	$(BIN)/python examples/picture.py docs/picture.png
 
+docs: .venv-docs/.installed  ## build the documentation, executing its pages, into docs/_site/index.html
+	.venv-docs/bin/sphinx-build -W --keep-going -q -b html docs docs/_site
+	@echo "docs/_site/index.html"
+
 bench: .venv-bench/.installed  ## speed and accuracy beside peers, printed (in .venv-bench: installs PyTorch)
 	$(BENCH_BIN)/python benchmarks/run_all.py
 
@@ -51,7 +55,7 @@ study: .venv/.installed  ## reproduce a result: make study NAME=... SCALE=small|
 	$(BIN)/python "studies/$(NAME).py" --scale $(SCALE)
 
 clean:  ## remove the environments and everything that was built
-	rm -rf .venv .venv-bench .venv-peers build dist src/*.egg-info .pytest_cache .ruff_cache .mypy_cache
+	rm -rf .venv .venv-bench .venv-docs .venv-peers build dist docs/_site docs/reference docs/results.md src/*.egg-info .pytest_cache .ruff_cache .mypy_cache
 	find src tests examples benchmarks studies -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 # ---- environments: made if missing or broken, and brought up to date when the requirements change
@@ -67,6 +71,11 @@ clean:  ## remove the environments and everything that was built
 	$(BENCH_BIN)/python -m pip install --quiet torch==2.13.0
 	$(BENCH_BIN)/python -m pip install --quiet -c constraints.txt -e '.[bench]'
 	$(BENCH_BIN)/python -m pip install --quiet --no-deps -r benchmarks/peers.txt
+	@touch $@
+
+.venv-docs/.installed: pyproject.toml constraints.txt
+	$(call environment,.venv-docs)
+	.venv-docs/bin/python -m pip install --quiet -c constraints.txt -e '.[docs]'
 	@touch $@
 
 # sklearn-contrib-bde wants an older BlackJAX than Posteria

@@ -9,7 +9,7 @@ import pytest
 from posteria.posteriors import store
 
 ROOT = Path(__file__).parent.parent
-PAGES = ["README.md", "docs/index.md"]
+PAGES = ["README.md", "docs/concepts.md"]
 
 
 def python_blocks(page: str) -> list[str]:

@@ -1,0 +1,208 @@
+"""Pages that follow from the code: the reference of every public name, the table of methods, and the printed results.
+
+python docs/generate.py DOCS
+"""
+
+import dataclasses
+import importlib
+import inspect
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
+from fields import MEANINGS
+
+import posteria as po
+from posteria.methods import registry
+from posteria.methods.shelf import SHELF
+
+MODULES = {
+    "likelihoods": "How y is distributed, given a network's outputs.",
+    "priors": "Distributions of weights before any data.",
+    "nn": "The networks of the literature, ready.",
+    "metrics": "Scores: arrays in, numbers out.",
+    "diagnostics": "Whether chains agree.",
+    "data": "Data sets, tables, splits, batches.",
+    "shift": "Data that are not like those of the fit.",
+    "bridges": "To PyTorch and back; weights of others.",
+    "functions": "Priors over functions.",
+    "errors": "What can go wrong, each by its own name.",
+}
+
+
+OPAQUE = re.compile(r"<factory>|<[^<>]+ at 0x[0-9a-f]+>")  # defaults that print as nothing
+
+
+def write(docs: Path) -> None:
+    """All generated pages, below docs/reference and docs/results."""
+    reference = docs / "reference"
+    reference.mkdir(exist_ok=True)
+    methods = {home.partition(":")[2] for home in SHELF.values()}
+    verbs = [name for name in po.__all__ if name not in methods and not inspect.ismodule(getattr(po, name))]
+    pages = {"methods": _methods_page(), "verbs": _page("Verbs and objects", "posteria", verbs, po)}
+    for name, about in MODULES.items():
+        if name in po.__all__:
+            module = getattr(po, name)
+            pages[name] = _page(f"posteria.{name}", f"posteria.{name}", public_names(module), module, about)
+    for name, text in pages.items():
+        (reference / f"{name}.md").write_text(text, encoding="utf-8")
+    (reference / "index.md").write_text(_index(list(pages)), encoding="utf-8")
+    (docs / "results.md").write_text(_results(docs), encoding="utf-8")
+
+
+def public_names(module: Any) -> list[str]:
+    """Of a module: what it says, else its own classes and functions."""
+    if hasattr(module, "__all__"):
+        return sorted(module.__all__)
+    found = {name: value for name, value in vars(module).items() if not name.startswith("_")}
+    return sorted(
+        name
+        for name, value in found.items()
+        if (inspect.isclass(value) or inspect.isfunction(value)) and value.__module__.startswith("posteria")
+    )
+
+
+def _index(pages: list[str]) -> str:
+    listed = "\n".join(pages)
+    return (
+        "# Reference\n\nEvery public name: what it computes, its arguments, its paper. Generated from the code.\n\n"
+        f"```{{toctree}}\n:maxdepth: 1\n\n{listed}\n```\n"
+    )
+
+
+def _methods_page() -> str:
+    rows = []
+    for name in registry.names():
+        method = registry.get(name)
+        about = " ".join((inspect.getdoc(method) or "").split("\n\n")[0].split())
+        paper = getattr(method, "paper", "")
+        rows.append(f"| [`{name}`](#{method.__name__.lower()}) | {method.fidelity} | {_cell(about)} | {_cell(paper)} |")
+    table = "\n".join(["| name | fidelity | what it is | paper |", "| --- | --- | --- | --- |", *rows])
+    classes = [registry.get(name).__name__ for name in SHELF]
+    laws = "The fidelity is what [the laws](../guides/own) hold it to."
+    return (
+        f"# Methods\n\n`posteria methods` prints the same list. {laws}\n\n"
+        + table
+        + "\n\n"
+        + "\n".join(_entry(name, getattr(po, name)) for name in classes)
+    )
+
+
+def _page(title: str, prefix: str, names: list[str], home: Any, about: str = "") -> str:
+    parts = [f"# {title}\n", about or (inspect.getdoc(home) or "").split("\n\n")[0], ""]
+    return "\n".join([*parts, *(_entry(name, getattr(home, name), prefix) for name in names)])
+
+
+def _entry(name: str, value: Any, prefix: str = "posteria") -> str:
+    short = "po" + prefix.removeprefix("posteria")
+    heading = f"## {name}\n"
+    if not callable(value):
+        return f"{heading}\n`{short}.{name}`\n\n{_shown(value)}\n"
+    text = _docstring(value)
+    paper = getattr(value, "paper", "")
+    parts = [heading, f"```python\n{short}.{name}{_signature(value)}\n```\n", text]
+    if dataclasses.is_dataclass(value):
+        parts.append(_fields(value))
+    if isinstance(paper, str) and paper and paper not in text:
+        parts.append(f"\nPaper: {paper}\n")
+    if inspect.isclass(value):
+        parts.append(_verbs(value))
+    return "\n".join(parts) + "\n"
+
+
+def _docstring(value: Any) -> str:
+    """As Markdown: indented blocks are code, and what looks like markup is not."""
+    text = inspect.getdoc(value) or ""
+    module = inspect.getdoc(sys.modules.get(value.__module__, value)) or "" if hasattr(value, "__module__") else ""
+    is_method = value.__module__.startswith("posteria.methods.") if hasattr(value, "__module__") else False
+    whole = f"{text}\n\n{module}" if is_method and module and inspect.isclass(value) else text
+    lines = []
+    for line in whole.splitlines():
+        is_code = line.startswith("    ") or line.startswith(">>>")
+        lines.append(line if is_code else line.replace("*", r"\*").replace("<", r"\<").replace("|", r"\|"))
+    return "\n".join(lines) + "\n"
+
+
+def _signature(value: Any) -> str:
+    """Names and defaults; a line each where they are many."""
+    try:
+        signature = inspect.signature(value)
+    except (TypeError, ValueError):
+        return ""
+    plain = [p.replace(annotation=inspect.Parameter.empty) for p in signature.parameters.values()]
+    short = signature.replace(parameters=plain, return_annotation=inspect.Signature.empty)
+    text = OPAQUE.sub("...", str(short))
+    if len(text) <= 100:
+        return text
+    return "(\n" + "".join(f"    {OPAQUE.sub('...', str(p))},\n" for p in plain) + ")"
+
+
+def _fields(cls: type) -> str:
+    """Settings, with what the source says of each behind its line, else `tools/fields.py`."""
+    said = (MEANINGS if issubclass(cls, tuple(map(registry.get, SHELF))) else {}) | _comments(cls)
+    rows = []
+    for field in dataclasses.fields(cls):
+        if field.init:
+            rows.append(f"| `{field.name}` | {_cell(_default(field))} | {_cell(said.get(field.name, ''))} |")
+    return "\n".join(["| setting | default | |", "| --- | --- | --- |", *rows, ""]) if rows else ""
+
+
+def _comments(cls: type) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for base in reversed(cls.__mro__):
+        if base.__module__.startswith("posteria"):
+            for name, comment in re.findall(r"^    (\w+): [^#\n]*#\s*(.*)$", inspect.getsource(base), re.M):
+                found[name] = comment
+    return found
+
+
+def _default(field: Any) -> str:
+    if field.default is not dataclasses.MISSING:
+        return f"`{_shown(field.default)}`"
+    if field.default_factory is not dataclasses.MISSING:
+        return f"`{_shown(field.default_factory())}`"
+    return "needed"
+
+
+def _verbs(cls: type) -> str:
+    """Public methods that the class has for users."""
+    if cls.__name__ not in ("Posterior", "Predictive", "Regressor", "Classifier", "Model", "Network"):
+        return ""
+    rows = []
+    for name, member in inspect.getmembers(cls):
+        is_own = (
+            (getattr(member, "__module__", None) or "posteria").startswith("posteria") if callable(member) else True
+        )
+        text = inspect.getdoc(member) or ""
+        if not name.startswith("_") and is_own and text and (callable(member) or isinstance(member, property)):
+            rows.append(f"| `{name}` | {_cell(' '.join(text.split(chr(10) + chr(10))[0].split()))} |")
+    return "\n".join(["| | |", "| --- | --- |", *rows, ""])
+
+
+def _results(docs: Path) -> str:
+    parts = ["# Results\n", "What studies and benchmarks printed, as it was printed, with the command that made it.\n"]
+    for path in sorted((docs / "results").glob("*.txt")):
+        text = path.read_text(encoding="utf-8").rstrip()
+        picture = path.with_suffix(".png")
+        parts.append(f"## {path.stem}\n")
+        if picture.is_file():
+            parts.append(f"![{path.stem}](results/{picture.name})\n")
+        parts.append(f"```text\n{text}\n```\n")
+    return "\n".join(parts)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", r"\|").replace("\n", " ").replace("*", r"\*").replace("<", r"\<")
+
+
+def _shown(value: Any) -> str:
+    text = " ".join(repr(value).split())
+    text = re.sub(r" at 0x[0-9a-f]+", "", text)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+if __name__ == "__main__":
+    importlib.invalidate_caches()
+    write(Path(sys.argv[1]))
