@@ -20,7 +20,7 @@ nb_execution_mode = "force"
 nb_execution_timeout = 300
 nb_execution_raise_on_error = True
 nb_merge_streams = True
-exclude_patterns = ["_site", "**/.ipynb_checkpoints"]
+exclude_patterns = ["_site", "jupyter_execute", "**/.ipynb_checkpoints"]
 suppress_warnings = ["misc.highlighting_failure"]
 
 html_theme = "furo"

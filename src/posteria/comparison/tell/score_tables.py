@@ -33,7 +33,7 @@ def as_text(found: Json, width: int = WIDTH) -> str:
     from rich.console import Console
 
     buffer = io.StringIO()
-    console = Console(file=buffer, width=10_000, force_terminal=False)
+    console = Console(file=buffer, width=10_000, force_terminal=False, force_jupyter=False)
     for problem in found["problems"]:
         for shown in _tables(problem, width):
             console.print(shown)
