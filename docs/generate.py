@@ -18,20 +18,6 @@ import posteria as po
 from posteria.methods import registry
 from posteria.methods.shelf import SHELF
 
-MODULES = {
-    "likelihoods": "How y is distributed, given a network's outputs.",
-    "priors": "Distributions of weights before any data.",
-    "nn": "The networks of the literature, ready.",
-    "metrics": "Scores: arrays in, numbers out.",
-    "diagnostics": "Whether chains agree.",
-    "data": "Data sets, tables, splits, batches.",
-    "shift": "Data that are not like those of the fit.",
-    "bridges": "To PyTorch and back; weights of others.",
-    "functions": "Priors over functions.",
-    "errors": "What can go wrong, each by its own name.",
-}
-
-
 OPAQUE = re.compile(r"<factory>|<[^<>]+ at 0x[0-9a-f]+>")  # defaults that print as nothing
 
 
@@ -42,10 +28,10 @@ def write(docs: Path) -> None:
     methods = {home.partition(":")[2] for home in SHELF.values()}
     verbs = [name for name in po.__all__ if name not in methods and not inspect.ismodule(getattr(po, name))]
     pages = {"methods": _methods_page(), "verbs": _page("Verbs and objects", "posteria", verbs, po)}
-    for name, about in MODULES.items():
-        if name in po.__all__:
-            module = getattr(po, name)
-            pages[name] = _page(f"posteria.{name}", f"posteria.{name}", public_names(module), module, about)
+    for name in po.__all__:
+        module = getattr(po, name)
+        if inspect.ismodule(module) and name != "methods":  # which has a page of its own
+            pages[name] = _page(f"posteria.{name}", f"posteria.{name}", public_names(module), module)
     for name, text in pages.items():
         (reference / f"{name}.md").write_text(text, encoding="utf-8")
     (reference / "index.md").write_text(_index(list(pages)), encoding="utf-8")
@@ -90,8 +76,8 @@ def _methods_page() -> str:
     )
 
 
-def _page(title: str, prefix: str, names: list[str], home: Any, about: str = "") -> str:
-    parts = [f"# {title}\n", about or (inspect.getdoc(home) or "").split("\n\n")[0], ""]
+def _page(title: str, prefix: str, names: list[str], home: Any) -> str:
+    parts = [f"# {title}\n", (inspect.getdoc(home) or "").split("\n\n")[0], ""]
     return "\n".join([*parts, *(_entry(name, getattr(home, name), prefix) for name in names)])
 
 
