@@ -81,8 +81,10 @@ def test_weights_of_1_are_none_and_rows_of_weight_0_may_hold_anything_finite():
         (WEIGHT[:5], "one weight for each row"),
         (WEIGHT[:, None], "one weight for each row"),
         (np.zeros(24), "all weights are zero"),
-        (["a"] * 24, "numbers"),
-        (2.0, "scalar"),
+        (["a"] * 24, "a number a row"),
+        (2.0, "one weight for each row"),
+        (np.full(24, 1e300), "too large"),
+        (np.ones(24) * 1j, "a number a row"),
     ],
 )
 def test_weights_that_mean_nothing_are_refused(weight, said):

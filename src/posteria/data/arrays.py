@@ -54,10 +54,13 @@ def check_same_length(x: Data, y: Data) -> None:
 
 def check_weight(weight: ArrayLike, num: int) -> np.ndarray:
     """How often each row counts: `num` numbers, none below 0 and not all 0."""
-    values = _check_leaf(weight, "weight")
+    values = np.asarray(weight)
+    if not _is_numeric(values.dtype):
+        raise DataError(f"weight has dtype {values.dtype}", "a number a row", "pass one weight for each row of x")
     if values.shape != (num,):
         raise DataError(f"weight is {values.shape}", f"({num},), a number a row", "pass one weight for each row of x")
-    values = np.asarray(values, jax.dtypes.canonicalize_dtype(np.float64))
+    check_finite(values, "weight")
+    values = as_jax_dtype(values.astype(np.float64), "weight")
     if (values < 0).any():
         where = _few(np.flatnonzero(values < 0), "row")
         raise DataError(f"weight has negative values ({where})", "0 or more", "a weight of 0 leaves a row out")
