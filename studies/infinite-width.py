@@ -1,8 +1,9 @@
 """Finite networks approach their Gaussian process: posteriors by NUTS at growing widths beside the limit's closed form.
 
 One hidden layer of tanh units under the fan-in prior, on points of a wave with a gap; the Wasserstein-2 distance
-between the posterior of f(x) at each width and the limit's, averaged over x, and the error that sampling itself would make (of
-as many independent draws of the limit as the chains have effective ones). Neal 1996; Matthews et al. 2018, section 5.
+between the posterior of f(x) at each width and the limit's, averaged over x, and the error that sampling itself would
+make (of as many independent draws of the limit as the chains have effective ones). Neal 1996; Matthews et al. 2018,
+section 5.
 
     make study NAME=infinite-width               widths 3, 10 and 30: some minutes
     make study NAME=infinite-width SCALE=full    up to 300 and longer chains: half an hour
