@@ -15,6 +15,7 @@ from engine import on_a_mesh
 from posteria.engine import mesh as meshes
 from posteria.engine.layout import is_layout
 from posteria.errors import SettingError
+from posteria.posteriors import store
 from posteria.testing import linear_regression
 
 HERE = Path(__file__).parent
@@ -89,6 +90,18 @@ def test_any_mesh_with_these_axes_is_taken_in_any_order():
     for axes in (("data",), ("chains",), ("data", "chains")):
         mesh = meshes.as_mesh(Mesh(device.reshape((1,) * len(axes)), axes))
         assert mesh.axis_names == ("chains", "data") and mesh.devices.shape == (1, 1)
+
+
+def test_a_run_that_leaves_its_mesh_says_so(tmp_path):
+    """Here, one of four devices for the rows of one chain: where there is but one, it goes on without."""
+    model, data = on_a_mesh.problem()
+    po.fit(model, data, on_a_mesh.METHODS["map"], mesh=po.mesh(), out=tmp_path, max_seconds=1e-9, progress=False)
+    manifest = tmp_path / "manifest.json"
+    stored = store.read_manifest(tmp_path)
+    stored["run"]["layout"] = "mesh:1x4"
+    manifest.unlink()
+    store.write_manifest(tmp_path, stored)
+    assert any("not bit-identical" in note for note in po.resume(tmp_path, data, progress=False).facts["notes"])
 
 
 def test_names_of_meshes_are_names_of_layouts():

@@ -69,6 +69,8 @@ def distributed(
         ) from error
     if hosts.are_several():
         sys.excepthook = _lost_or_shown
+        if not _is_interactive():
+            _keep_output_apart()
 
 
 def watch_over(command: list[str], name: str) -> int:
@@ -155,6 +157,14 @@ def leave_if_lost(error: BaseException) -> None:
     if WATCHED in os.environ and any(word in str(error) for word in WORDS_OF_A_LOSS):
         sys.stderr.flush()
         os._exit(LOST)
+
+
+def _keep_output_apart() -> None:
+    """What Gloo prints to the standard output goes to the other one: the first is the program's own, as for JSON."""
+    sys.stdout.flush()
+    own = os.dup(1)
+    os.dup2(2, 1)
+    sys.stdout = os.fdopen(own, "w", encoding=sys.stdout.encoding, buffering=1)
 
 
 def _is_interactive() -> bool:

@@ -250,7 +250,9 @@ class Run:
         return Trace(_own_state(layout, chains), kept.joined(), infos.joined(), infos.count)
 
     def _record(self, layout: str, num_chains: int) -> None:
-        if (num_chains == 1 and layout == layouts.Threads.name) or layout == self._root._recorded_layout:
+        before = self._root._recorded_layout
+        was_meshed = before is not None and before.startswith("mesh:")
+        if layout == before or (num_chains == 1 and layout == layouts.Threads.name and not was_meshed):
             return
         if self._root._recorded_layout is not None:
             self.note(
