@@ -52,6 +52,7 @@ MEANINGS = {
     "momentum": "share of the momentum that a step keeps",
     "num_chains": "chains, side by side",
     "num_context": "context points that a step sees",
+    "num_components": "Gaussians of a mixture, at most",
     "num_draws": "draws that are kept, a chain",
     "num_epochs": "passes of the optimiser over the data",
     "num_functions": "draws of the network that estimate a kernel",

@@ -38,6 +38,15 @@ class Shape:
 
 
 @dataclass(frozen=True)
+class Apart(Shape):
+    """Two Gaussians of independent weights, of shares 0.7 and 0.3: a mixture can be it."""
+
+    def density(self, w):
+        parts = (densities.normal((w - jnp.asarray(m)) / 0.5, jnp.log(0.5)).sum() for m in ((-1.5, 0.0), (1.5, 1.0)))
+        return jnp.logaddexp(*(part + jnp.log(share) for part, share in zip(parts, (0.7, 0.3))))
+
+
+@dataclass(frozen=True)
 class Banana(Shape):
     def density(self, w):
         return densities.normal(w[0], 0.0) + densities.normal((w[1] - 1.5 * (w[0] ** 2 - 1)) / 0.5, jnp.log(0.5))
@@ -76,6 +85,32 @@ def bound_of(posterior, shape, num=20_000):
     residual = jax.vmap(lambda e: flow.affine(factor, flow.through(layers, e)[0]))(noise)
     draws = residual + posterior.mean - posterior.spread.offset
     return np.asarray(jax.vmap(shape.density)(draws) - log_q, np.float64)
+
+
+@pytest.mark.slow
+def test_a_mixture_finds_the_mode_that_its_first_component_left_out(tmp_path):
+    posterior = mixture_of(2)
+    alone = po.fit(po.Model(NETWORK, po.likelihoods.Gaussian(1.0), Apart()), NOTHING, po.MeanField(), progress=False)
+    assert alone.facts["elbo"] < -0.3  # the log of a share
+    assert -0.02 < posterior.facts["elbo"] < 4 * posterior.facts["elbo_error"] + 1e-5  # never above log Z = 0
+    spread = posterior.spread
+    order = np.argsort(spread.shares)
+    np.testing.assert_allclose(spread.shares[order], [0.3, 0.7], atol=0.05)
+    centres = np.asarray(posterior.mean + spread.centres)[order]
+    np.testing.assert_allclose(centres, [[1.5, 1.0], [-1.5, 0.0]], atol=0.1)
+    draws = np.asarray(posterior.sample(0, 20_000)["w"])
+    np.testing.assert_allclose(draws.mean(0), posterior.mean, atol=0.05)
+    np.testing.assert_allclose(np.cov(draws.T), spread.covariance(), atol=0.08)
+    posterior.save(tmp_path / "saved")
+    again = po.load(tmp_path / "saved", network=NETWORK, prior=Apart())
+    np.testing.assert_array_equal(again.sample(0, 5)["w"], posterior.sample(0, 5)["w"])
+    with pytest.raises(SettingError, match="num_components"):
+        po.MeanField(num_components=3)
+
+
+def mixture_of(num):
+    method = po.MeanField(family="mixture", num_components=num, num_epochs=1000, num_samples=16, initial_std=0.5)
+    return po.fit(po.Model(NETWORK, po.likelihoods.Gaussian(1.0), Apart()), NOTHING, method, progress=False)
 
 
 @pytest.mark.slow

@@ -38,6 +38,7 @@ MODULES = (
     "linearised",
     "masks",
     "mixture",
+    "normal_mixture",
     "process",
     "pruned",
     "rank_one",

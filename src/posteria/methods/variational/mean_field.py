@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from posteria import tree
 from posteria.compiled import kept
@@ -21,12 +22,14 @@ from posteria.methods import watch
 from posteria.methods.starts import find_starts
 from posteria.methods.variational import bound as variational
 from posteria.methods.variational import families
+from posteria.methods.variational.boosting import boosted
 from posteria.methods.variational.bound import Bound, Info, State
 from posteria.methods.variational.families import Phi
 from posteria.methods.variational.flow_family import FlowFamily
 from posteria.methods.variational.rank_one_family import FACTOR_PRIOR, RankOneFamily
 from posteria.models.target import Target, check_starts
 from posteria.posteriors.gaussian import GaussianPosterior
+from posteria.posteriors.normal_mixture import NormalMixture, NormalMixturePosterior
 from posteria.settings import Count, Optimizer, Positive, Several, Share, Start, check_settings, refuse_idle
 from posteria.trace.local import FLIPOUT, SHARED, treatments
 from posteria.trace.moments import moments
@@ -34,11 +37,19 @@ from posteria.trace.moments import moments
 if TYPE_CHECKING:
     import optax
 
-DEFAULT_ESTIMATORS = {"diagonal": "local", "full": "path", "lowrank": "path", "rank-one": "weights", "flow": "path"}
+DEFAULT_ESTIMATORS = {
+    "diagonal": "local",
+    "full": "path",
+    "lowrank": "path",
+    "rank-one": "weights",
+    "flow": "path",
+    "mixture": "local",  # of its first component
+}
 MAX_FULL = 5000  # parameters: the full family holds their square, a flow networks of them
 WITHOUT_SCALES = {  # families, and why they cannot infer the prior's scales
     "rank-one": "a matrix of the rank-one family is a point, of which no scale can be inferred",
     "flow": "a flow is over the weights themselves",
+    "mixture": "its components are over the weights themselves",
 }
 
 
@@ -54,7 +65,8 @@ class MeanField(variational.VariationalCosts):
     `family`: "diagonal"; "full" (any covariance; small networks); "lowrank" (diagonal plus `rank` directions);
     "rank-one" (each matrix is a point times noise of two vectors: the memory of one network); "flow" (any shape, by
     couplings of splines; up to some thousand weights, and better with several `num_samples`; its mean and variances are
-    read off draws).
+    read off draws); "mixture" (up to `num_components` Gaussians of independent weights, added one after another where
+    the bound gains most).
     `num_samples` draws a step. `start`: "init", "map", "prior", or weights; `initial_std` in units of the prior.
     `kl_weights`: "even" over an epoch's batches, or "blundell" (2^-i for batch i). `optimizer` is any Optax
     transformation; by default Adam with a cosine decay from `learning_rate` to 0. The posterior's `facts` hold the
@@ -68,8 +80,9 @@ class MeanField(variational.VariationalCosts):
     learning_rate: Positive = 0.01
     optimizer: Optimizer | None = None
     estimator: Literal["local", "flipout", "weights", "moments", "local-independent"] | None = None
-    family: Literal["diagonal", "full", "lowrank", "rank-one", "flow"] = "diagonal"
+    family: Literal["diagonal", "full", "lowrank", "rank-one", "flow", "mixture"] = "diagonal"
     rank: Several = 10
+    num_components: Several = 4
     num_samples: Several = 1
     start: Start = "init"
     initial_std: Positive = 0.1
@@ -84,6 +97,11 @@ class MeanField(variational.VariationalCosts):
         check_settings(self)
         refuse_idle(self, self.optimizer is not None, "learning_rate", "the optimizer")
         refuse_idle(self, self.family != "lowrank", "rank", f"family={self.family!r}")
+        refuse_idle(self, self.family != "mixture", "num_components", f"family={self.family!r}")
+        if self.family == "mixture" and (self.validation or self.optimizer is not None):
+            raise SettingError(
+                'family="mixture" with validation or an optimizer', "neither: each component is fitted anew", "leave it"
+            )
         if self.family != "diagonal" and self.estimator is not None:
             raise SettingError(
                 f"estimator={self.estimator!r} with family={self.family!r}",
@@ -93,7 +111,8 @@ class MeanField(variational.VariationalCosts):
 
     @property
     def gradients_a_step(self) -> int:  # type: ignore[override]
-        return self.num_samples
+        num_after = self.num_components - 1 if self.family == "mixture" else 0  # which draw from the others too
+        return self.num_samples * (1 + 2 * num_after)
 
     @property
     def is_updatable(self) -> bool:
@@ -147,6 +166,8 @@ class MeanField(variational.VariationalCosts):
             final_when_late=True,
         )
         phi = tree.index(found, 0)
+        if self.family == "mixture":
+            return self._boosted(key_elbo, target, family, phi, run, batch_size, self.num_epochs * steps_per_epoch)
         facts = {}
         if family.has_elbo:
             kernel = variational.elbo_kernel(bare, family, batch_size)
@@ -154,6 +175,26 @@ class MeanField(variational.VariationalCosts):
             facts = variational.estimate_elbo(kernel, key_elbo, phi, before, target.data, run, steps_per_epoch)
         posterior: GaussianPosterior = family.posterior(target, phi, facts)
         return posterior
+
+    def _boosted(
+        self, key: jax.Array, target: Target, family: Any, phi: Phi, run: Run, batch_size: int, num_steps: int
+    ) -> GaussianPosterior:
+        mean, spread = family.normal(phi)
+        mixture, facts = boosted(
+            key,
+            target,
+            (mean, jnp.asarray(spread.std)),
+            run,
+            self.num_components,
+            num_steps,
+            batch_size,
+            self.num_samples,
+            self.learning_rate,
+        )
+        there = np.flatnonzero(np.isfinite(mixture.log_shares))
+        shares, means, stds = np.exp(mixture.log_shares)[there], mixture.means[there], mixture.stds[there]
+        centre = shares @ means
+        return NormalMixturePosterior(target, centre, NormalMixture(shares, means - centre, stds), facts)
 
 
 @kept
@@ -229,7 +270,7 @@ def _family(target: Target, name: str, rank: int) -> Any:
         return FlowFamily(target)
     if name == "lowrank":
         return families.LowRankFamily(target, rank)
-    return RankOneFamily(target) if name == "rank-one" else families.family(target, name)
+    return RankOneFamily(target) if name == "rank-one" else families.family(target, name.replace("mixture", "diagonal"))
 
 
 @kept
