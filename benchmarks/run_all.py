@@ -23,6 +23,7 @@ SCRIPTS = (
     "laplace_memory",
     "estimators",
     "table_prior",
+    "torch_bridge",
 )
 PACKAGES = (
     "posteria",

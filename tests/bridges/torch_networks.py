@@ -144,7 +144,9 @@ class DenseNet(nn.Module):
         super().__init__()
         self.stem = nn.Conv2d(3, 12, 3, padding=1, bias=False)
         self.block1 = nn.ModuleList(DenseLayer(12 + i * growth, growth) for i in range(3))
-        self.transition = nn.Sequential(nn.BatchNorm2d(30), nn.ReLU(), nn.Conv2d(30, 15, 1), nn.AvgPool2d(2))
+        self.transition = nn.Sequential(
+            nn.BatchNorm2d(30), nn.ReLU(), nn.Conv2d(30, 15, 1, bias=False), nn.AvgPool2d(2)
+        )
         self.block2 = nn.ModuleList(DenseLayer(15 + i * growth, growth) for i in range(3))
         self.norm, self.classifier = nn.BatchNorm2d(33), nn.Linear(33, classes)
 
