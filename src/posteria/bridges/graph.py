@@ -149,7 +149,7 @@ def functions(graph: Json, weights: Arrays | None = None) -> Functions:
             leaves = jax.tree_util.tree_leaves_with_path(datum)
             inputs = {tree.path_string(path): leaf[None] for path, leaf in leaves}
             check_inputs(graph, inputs)
-            return evaluate(graph, named, constants, inputs)[0]
+            return jnp.atleast_1d(evaluate(graph, named, constants, inputs)[0])  # a number is one output
 
         return jax.vmap(one)(x)
 

@@ -18,19 +18,17 @@ from torch.utils import _pytree
 
 from posteria import tree
 from posteria.bridges import aten
-from posteria.bridges.graph import census, encoded_array, functions, unknown_operations
+from posteria.bridges.agreement import BATCH_NORM, arguments, as_numpy_array, compared, compared_rows, outputs
+from posteria.bridges.graph import encoded_array, functions, unknown_operations
 from posteria.data.arrays import Data, check_x
 from posteria.errors import NetworkError
 from posteria.modules import Functions
 from posteria.tree import Arrays, Json
 
-ROWS_COMPARED = 4
-LARGEST_DIFFERENCE = 1e-3  # of the largest output: beyond, it is another function
 LARGEST_SPEC = 64 * 2**20  # bytes of buffers and frozen weights that a store may carry as text
 WITHOUT_MEANING = ("device", "layout", "pin_memory", "memory_format", "non_blocking")  # in JAX
 OF_THE_BATCH = ("_native_batch_norm_legit", "native_batch_norm", "_native_batch_norm_legit_functional")
 OF_CHANCE = ("bernoulli", "native_dropout", "rand", "randn", "rand_like", "randn_like", "normal", "randint")
-BATCH_NORM = "give it running statistics (track_running_stats=True), or use group, layer or filter response norm"
 
 
 def functions_of(module: Module, example: Data) -> Functions:
@@ -45,10 +43,11 @@ def functions_of(module: Module, example: Data) -> Functions:
     _check_batch_norms(module)
     rows = _as_tensors(example, module)
     with _evaluating(module):
+        outputs(module, compared_rows(rows))  # what PyTorch cannot run itself is said in its words
         exported = _exported(module, _first_row(rows))
         graph, weights = _graph_of(exported, module, rows)
         found = functions(graph, weights)
-        words = _compared(module, rows, found, graph)
+        words = compared(module, rows, found, graph)
     num_bytes = sum(len(text) for *_, text in graph["constants"])
     spec = found.spec if num_bytes <= LARGEST_SPEC else None
     note = f"{name}, from PyTorch: {words}{_left_out(module, graph)}"
@@ -80,23 +79,17 @@ def _first_row(rows: Any) -> Any:
     return jax.tree.map(lambda leaf: leaf[:1], rows)
 
 
-def _arguments(rows: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """A tuple is a module's arguments, a dict its keywords, all else its one argument."""
-    if isinstance(rows, dict):
-        return (), rows
-    return (tuple(rows) if isinstance(rows, tuple | list) else (rows,)), {}
-
-
 def _input_paths(rows: Any) -> list[str]:
     """Paths of x's leaves in the order of the exported inputs: JAX sorts a dict's names, PyTorch does not."""
     paths = jax.tree.unflatten(jax.tree.structure(rows), tree.paths(rows))
-    return list(_pytree.tree_flatten(_arguments(paths))[0])
+    return list(_pytree.tree_flatten(arguments(paths))[0])
 
 
 @contextlib.contextmanager
 def _evaluating(module: Module) -> Iterator[None]:
-    """In evaluation mode, without PyTorch's fused attention; then as it was."""
+    """In evaluation mode, without PyTorch's fused attention; then as it was, with what it wrote to its buffers undone."""
     modes = {part: part.training for part in module.modules()}
+    before = [(buffer, buffer.clone()) for buffer in module.buffers() if not torch.nn.parameter.is_lazy(buffer)]
     is_fast = torch.backends.mha.get_fastpath_enabled()
     try:
         module.eval()
@@ -106,6 +99,9 @@ def _evaluating(module: Module) -> Iterator[None]:
         torch.backends.mha.set_fastpath_enabled(is_fast)
         for part, mode in modes.items():
             part.training = mode
+        with torch.no_grad():
+            for buffer, value in before:
+                buffer.copy_(value)
 
 
 def _check_batch_norms(module: Module) -> None:
@@ -122,7 +118,7 @@ def _check_batch_norms(module: Module) -> None:
 
 
 def _exported(module: Module, row: Any) -> Any:
-    args, keywords = _arguments(row)
+    args, keywords = arguments(row)
     kept = [op for op in torch.export.default_decompositions() if aten.is_registered(str(op))]
     try:
         with warnings.catch_warnings():
@@ -161,10 +157,10 @@ def _graph_of(exported: Any, module: Module, rows: Any) -> tuple[Json, Arrays]:
             continue
         elif sort == "parameter" and _is_free(module, name):
             name = first_name[id(module.get_parameter(name))]
-            weights[name] = _as_numpy(values[name])
+            weights[name] = as_numpy_array(values[name])
             parameters.append([node.name, name, *_result(node.meta["val"])])
         else:
-            constants.append([node.name, *encoded_array(_as_numpy(values[name]))])
+            constants.append([node.name, *encoded_array(as_numpy_array(values[name]))])
     if not weights:
         raise NetworkError(
             f"{type(module).__name__} has no parameter with requires_grad=True that its outputs depend on",
@@ -254,13 +250,6 @@ def _name_of(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def _as_numpy(value: torch.Tensor) -> np.ndarray:
-    value = value.detach().cpu().contiguous()
-    if value.dtype is torch.bfloat16:
-        return value.view(torch.int16).numpy().view(np.dtype("bfloat16"))
-    return np.array(value.numpy())  # its own: the user's next training step changes the module's
-
-
 # ---- what is refused
 
 
@@ -288,65 +277,6 @@ def place_of(node: Any) -> str:
         return f"in {part}"
     file, line, _, code = own[-1]
     return f"in {part}, {file}:{line}: {code.strip()}"
-
-
-# ---- what is compared
-
-
-def _compared(module: Module, rows: Any, found: Functions, graph: Json) -> str:
-    """How far outputs are from PyTorch's, in words; another function is refused."""
-    rows = jax.tree.map(lambda leaf: _several(leaf)[:ROWS_COMPARED], rows)
-    num_rows = len(jax.tree.leaves(rows)[0])
-    theirs = _outputs(module, rows)
-    ours = np.asarray(jax.jit(found.apply)(found.init(jax.random.key(0)), jax.tree.map(_as_numpy, rows)))
-    difference = _difference(ours, theirs)
-    tolerance = max(LARGEST_DIFFERENCE, 20 * float(jax.numpy.finfo(ours.dtype).eps))
-    if not difference <= tolerance:
-        singly = np.concatenate(
-            [_outputs(module, jax.tree.map(lambda r, i=i: r[i : i + 1], rows)) for i in range(num_rows)]
-        )
-        if _difference(ours, singly) <= tolerance:
-            raise NetworkError(
-                f"{type(module).__name__}'s output for a datum changes with the rest of its batch, by {difference:.1e}",
-                "a function of one datum",
-                BATCH_NORM,
-            )
-        raise NetworkError(
-            f"outputs differ from PyTorch's by {difference:.1e} of the largest, with {', '.join(census(graph))}",
-            f"at most {tolerance:.0e}",
-            "look for a forward pass that depends on values of x, and please report it",
-        )
-    kinds = census(graph)
-    return (
-        f"{sum(kinds.values())} operations of {len(kinds)} kinds; outputs within {difference:.0e} of PyTorch's "
-        f"(of the largest, on {num_rows} rows); layers in evaluation mode"
-    )
-
-
-def _several(leaf: torch.Tensor) -> torch.Tensor:
-    """A second row where there is one: what depends on its batch would not be seen."""
-    if len(leaf) > 1:
-        return leaf
-    other = 0.3 - 2 * leaf if leaf.is_floating_point() else leaf
-    return torch.cat([leaf, other])
-
-
-def _outputs(module: Module, rows: Any) -> np.ndarray:
-    args, keywords = _arguments(rows)
-    with torch.no_grad():
-        found = module(*args, **keywords)
-    return _as_numpy(found if isinstance(found, torch.Tensor) else next(iter(_pytree.tree_leaves(found))))
-
-
-def _difference(ours: np.ndarray, theirs: np.ndarray) -> float:
-    """The largest, relative to the largest output; infinite where one has NaN and the other has none."""
-    if ours.shape != theirs.shape:
-        return float("inf")
-    ours, theirs = ours.astype(np.float64), theirs.astype(np.float64)
-    apart = np.where(ours == theirs, 0.0, np.abs(ours - theirs))
-    apart = np.where(np.isnan(ours) & np.isnan(theirs), 0.0, np.nan_to_num(apart, nan=np.inf))
-    scale = np.abs(theirs[np.isfinite(theirs)]).max(initial=0.0)
-    return float(apart.max(initial=0.0) / (scale or 1.0))
 
 
 def _left_out(module: Module, graph: Json) -> str:
