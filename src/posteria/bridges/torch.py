@@ -87,7 +87,7 @@ def _input_paths(rows: Any) -> list[str]:
 
 @contextlib.contextmanager
 def _evaluating(module: Module) -> Iterator[None]:
-    """In evaluation mode, without PyTorch's fused attention; then as it was, with what it wrote to its buffers undone."""
+    """In evaluation mode, without PyTorch's fused attention; then as it was, its buffers too."""
     modes = {part: part.training for part in module.modules()}
     before = [(buffer, buffer.clone()) for buffer in module.buffers() if not torch.nn.parameter.is_lazy(buffer)]
     is_fast = torch.backends.mha.get_fastpath_enabled()
