@@ -6,8 +6,9 @@ beside, of rows that it does not name. Label scale and noise are those of larges
 
 Rows and normalisation were not fixed beforehand: five set-ups were scored on MNIST's test images at 1,000 rows, and the
 one nearest to the paper is the one here, so that its figure is chosen on the rows it is reported on. The other four
-gave 91.39 (first rows, mean image removed), 91.95 (first rows of each class), 91.93 (the same, mean kept) and 91.81 (the
-next rows of each class): more than 0.5 points below 92.79. Of CIFAR-10 at 1,000, three gave 37.02, 36.86 and 36.75.
+gave 91.39 (first rows, mean image removed), 91.95 (first rows of each class), 91.93 (the same, mean kept) and 91.81
+(the next rows of each class): more than 0.5 points below 92.79. Of CIFAR-10 at 1,000, three
+gave 37.02, 36.86 and 36.75.
 
     make study NAME=nngp               1,000 of scikit-learn's digits: half a minute
     make study NAME=nngp SCALE=full    MNIST at 1,000 and 10,000, CIFAR-10 at 1,000: ten minutes, 8 GB
