@@ -23,10 +23,11 @@ from posteria.engine import mesh as meshes
 from posteria.engine.curves import OnLog
 from posteria.engine.layout import is_layout
 from posteria.engine.loop import Run
-from posteria.errors import DiskError, SettingError, StoreError
+from posteria.errors import DiskError, PosteriaError, SettingError, StoreError
 from posteria.machine import check_room
 from posteria.methods import registry
 from posteria.methods.ensembles.folds import Folds
+from posteria.models import likelihoods, priors
 from posteria.models.likelihoods import Likelihood
 from posteria.models.model import Model
 from posteria.models.priors import Prior
@@ -483,14 +484,20 @@ def _compare_runs(stored: Json, manifest: Json) -> None:
             "the network has other parameters than the run's", "the same network", "pass the network it began with"
         )
     parts = ("likelihood", "prior", "temperature")  # written down exactly, or judged by the density
-    is_same = all(stored["model"][part] == manifest["model"][part] for part in parts)
+    then = stored["model"] | {
+        "likelihood": _as_written_now(stored["model"]["likelihood"], likelihoods),
+        "prior": _as_written_now(stored["model"]["prior"], priors),
+    }
+    is_same = all(then[part] == manifest["model"][part] for part in parts)
     if not is_same or not np.allclose(old["density"], new["density"], rtol=1e-2, atol=1e-3):
         raise StoreError(
             "the model's density is not that of the run",
             "the same network, likelihood, prior and temperature",
             "pass the model it began with",
         )
-    if old["method"] != new["method"] or not np.allclose(old["optimizer"], new["optimizer"], rtol=1e-2):
+    if _as_written_now(old["method"], registry) != new["method"] or not np.allclose(
+        old["optimizer"], new["optimizer"], rtol=1e-2
+    ):
         raise StoreError(
             f"the method is {new['method']}", f"{old['method']}, as the run began", "pass the same settings"
         )
@@ -499,3 +506,14 @@ def _compare_runs(stored: Json, manifest: Json) -> None:
         raise StoreError("augment is not that of the run", "the same function", "pass the one it began with")
     if old["key"] != new["key"]:
         raise StoreError("the key is not that of the run", "the same key", "pass the key it began with")
+
+
+def _as_written_now(stored: Json | None, home: Any) -> Json | None:
+    """With the defaults of settings that were not there yet when it was written; as it is where it is a user's own."""
+    if stored is None:
+        return None
+    try:
+        written: Json | None = home.to_json(home.from_json(stored))
+    except PosteriaError:
+        return stored
+    return written
