@@ -53,7 +53,8 @@ def imported(source: str) -> set[str]:
 def test_what_is_imported_is_required_and_what_is_required_is_imported():
     modules = set().union(*(imported(path.read_text()) for path in Path(posteria.__file__).parent.rglob("*.py")))
     modules -= {*sys.stdlib_module_names, "posteria", "predict"}  # `predict` is an exported folder's own
-    brought = extras("arviz", "baselines", "equinox", "images", "remote", "tensorboard", "testing", "torch")
+    wanted = ("arviz", "baselines", "equinox", "images", "remote", "serve", "tensorboard", "testing", "torch")
+    brought = extras(*wanted)
     required = names(PROJECT["dependencies"] + brought) | {"pyarrow"}  # of the extra "tables"
     assert {DISTRIBUTIONS.get(name, name) for name in modules} == required
 

@@ -11,6 +11,7 @@ from posteria.cli import (
     predictions,
     publications,
     reports,
+    serving,
 )
 from posteria.cli.app import app, main
 
@@ -27,4 +28,5 @@ __all__ = [
     "predictions",
     "publications",
     "reports",
+    "serving",
 ]
