@@ -249,6 +249,7 @@ class Rehearsal(Run):
         count, long, each = few, short, short / max(1, few)
         while count < min(num_steps, MOST_ROWS) and long - short < LEAST_SECONDS:
             count = min(num_steps, MOST_ROWS, 4 * count)
+            timed(count)  # compiles: each length has code of its own, whose compiling must not count as steps
             long, trace = timed(count)
             each = max(0.0, long - short) / (count - few) if count > few else each
         taken = trace.num_rows
