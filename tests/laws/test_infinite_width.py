@@ -176,3 +176,15 @@ def test_a_sampled_process_is_cut_off_and_resumed(tmp_path):
     if len(resumed.facts.get("cut", [])) == 0:
         np.testing.assert_array_equal(whole.white, resumed.white)
     assert resumed.white.shape == (2, 30, 40, 2)
+
+
+def test_at_the_rows_of_the_fit_a_latent_function_is_the_one_that_was_drawn():
+    """Nothing is left to draw there: what remains of the prior is rounding, of either sign."""
+    y = (Y > 0).astype(np.int32)
+    sampler = po.EllipticalSlice(num_draws=5, num_warmup=5)
+    posterior = fitted(po.likelihoods.Bernoulli(), (X, y), po.nn.mlp((20,)), sampler=sampler)
+    for rows in (X[:1], X[:5], X):
+        num = posterior.num_draws
+        drawn = np.asarray(posterior.functions(0, rows, num))
+        known, _ = posterior._means(rows)
+        np.testing.assert_allclose(drawn, known, atol=1e-3)

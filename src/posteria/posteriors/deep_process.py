@@ -255,7 +255,7 @@ class DeepProcessPosterior(Posterior):
         prior = self._kernel(phi, phi)
         mean = cross @ self.summary.alpha
         inner = np.atleast_3d(self.summary.inner.T).T
-        factors = np.stack([cholesky(prior - cross @ each @ cross.T)[0] for each in inner])
+        factors = np.stack([cholesky(prior - cross @ each @ cross.T, of=prior)[0] for each in inner])
         factors = np.broadcast_to(factors, (mean.shape[1], n, n))
         normals = np.asarray(jax.random.normal(key, (num_draws, n, mean.shape[1])), np.float64)
         outputs = mean + np.einsum("onm,dmo->dno", factors, normals)

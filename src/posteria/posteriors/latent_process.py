@@ -55,7 +55,8 @@ class LatentProcessPosterior(Posterior):
         """Latent functions at x, drawn together over its rows."""
         means, gain = self._means(x)
         temperature = self.target.temperature
-        rest, _ = cholesky(temperature * (self.kernel.cross(x, x) - gain.T @ gain))
+        prior = temperature * self.kernel.cross(x, x)
+        rest, _ = cholesky(prior - temperature * gain.T @ gain, of=prior)  # at the rows of the fit nothing is left
         key_order, key_rest = jax.random.split(key)
         total = len(means)
         order = np.arange(num_draws) % total

@@ -212,9 +212,12 @@ class ProcessPosterior(Posterior):
         )
 
 
-def cholesky(matrix: np.ndarray) -> tuple[np.ndarray, float]:
-    """The lower factor, of the matrix with as little added to its diagonal as makes it positive; and how much."""
-    scale = float(np.mean(np.diag(matrix))) or 1.0
+def cholesky(matrix: np.ndarray, of: np.ndarray | None = None) -> tuple[np.ndarray, float]:
+    """The lower factor, of the matrix with as little added to its diagonal as makes it positive; and how much.
+
+    `of`: the matrix from which a difference was taken, whose rounding it has, though it may itself be next to 0.
+    """
+    scale = float(np.mean(np.diag(matrix if of is None else of))) or 1.0
     jitter = 0.0
     while True:
         try:
