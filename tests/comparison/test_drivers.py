@@ -93,6 +93,18 @@ def test_missing_values_are_named_and_never_compared():
     assert features.oddities(0)[0].text == "a is missing, as in 0.0% of training rows"
 
 
+def test_dates_and_many_categories_are_not_unusual_for_being_new_or_a_small_share():
+    days = pd.date_range("2024-01-01", periods=301).astype(str)
+    towns = [f"town {number % 150}" for number in range(299)] + ["hamlet", "town 7"]
+    frame = pd.DataFrame({"day": days, "town": towns})
+    features = Features.of(frame.iloc[:300], frame.iloc[300:], lambda x: x)
+    assert features.oddities(0) == []
+    other = Features.of(frame.iloc[:300], frame.iloc[299:300], lambda x: x)
+    assert [each.text for each in other.oddities(0) if "hamlet" in each.text] == [
+        "town hamlet is rare (0.3% of training rows)"
+    ]
+
+
 def test_a_guess_is_what_always_answering_the_same_is_worth():
     y = np.array([1.0, 3.0]), np.array([2.0, 4.0])
     assert guess("regression", [y]) == pytest.approx(np.sqrt(2))

@@ -10,6 +10,7 @@ import numpy as np
 from posteria.data.arrays import is_frame
 
 RARE = 0.01  # share of the rows learnt from: values beyond are called unusual
+OWN_VALUES = 0.5  # share of the rows learnt from whose value no other has, from which new values are expected
 FEWEST = 20  # rows learnt from, below which nothing is
 
 
@@ -77,10 +78,16 @@ class Features:
             return None
         name, shown = self.names[number], self.shown(number, row)
         if not self.is_number(number):
-            share = float(np.mean([str(each) == str(value) for each in known]))
-            if share == 0.0:
-                return Oddity(f"{name} {shown} was never seen in training", 0.0)
-            return Oddity(f"{name} {shown} is rare ({share:.1%} of training rows)", share) if share < RARE else None
+            words = known.astype(str)
+            times = dict(zip(*np.unique(words, return_counts=True)))
+            often = np.array([times[word] for word in words])  # of each training row: how many have its value
+            mine = times.get(str(value), 0)
+            if mine == 0:  # where most rows have a value of their own (dates, text), another is no news
+                is_news = np.mean(often == 1) < OWN_VALUES
+                return Oddity(f"{name} {shown} was never seen in training", 0.0) if is_news else None
+            rarity = float(np.mean(often <= mine))  # of 300 towns each is a small share, and none is rare
+            share = mine / len(words)
+            return Oddity(f"{name} {shown} is rare ({share:.1%} of training rows)", rarity) if rarity < RARE else None
         if value != value:
             share = float(np.mean(np.isnan(known)))
             return Oddity(f"{name} is missing, as in {share:.1%} of training rows", share) if share < RARE else None
