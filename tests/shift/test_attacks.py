@@ -70,3 +70,25 @@ def test_what_cannot_be_attacked_is_refused(posterior, x, size, words):
     with pytest.raises(po.errors.PosteriaError) as caught:
         po.shift.attack(posterior, x, Y, size)
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "given, words",
+    [
+        ({"bounds": 3}, "bounds are 3"),
+        ({"bounds": (0, 1, 2)}, "bounds are"),
+        ({"bounds": (0.0, 1.0)}, "within the bounds"),  # or x would be moved by more than its size
+        ({"num_draws": 0}, "num_draws=0"),
+    ],
+)
+def test_bounds_that_x_is_not_within_and_no_draws_are_refused(posterior, given, words):
+    with pytest.raises(po.errors.PosteriaError, match=words):
+        po.shift.attack(posterior, X, Y, 0.1, **given)
+    with pytest.raises(po.errors.SettingError, match="a fitted posterior"):
+        po.shift.attack(po.Classifier(), X, Y, 0.1)
+
+
+def test_a_size_may_be_a_number_of_numpy(posterior):
+    np.testing.assert_array_equal(
+        po.shift.attack(posterior, X, Y, np.float32(0.25)), po.shift.attack(posterior, X, Y, 0.25)
+    )

@@ -40,14 +40,29 @@ def attack(
     pixels). Gradients are averaged over `num_draws` draws (30, or as many as are stored). An attack made on one
     posterior and predicted by another measures the transfer.
     """
-    if not (isinstance(size, int | float) and not isinstance(size, bool) and 0 <= size < float("inf")):
+    if not (isinstance(size, int | float | np.number) and not isinstance(size, bool) and 0 <= size < float("inf")):
         raise SettingError(f"size is {size!r}", "a finite number, 0 or more", "0.1 is a tenth of the range of pixels")
-    checked("attack", "steps", steps, Count, 1)
+    size, steps = float(size), checked("attack", "steps", steps, Count, 1)
+    if num_draws is not None:
+        checked("attack", "num_draws", num_draws, Count, None)
+    if not hasattr(posterior, "check_x"):
+        raise SettingError(
+            f"an attack on {type(posterior).__name__}",
+            "a fitted posterior",
+            "pass what po.fit returned, or model.posterior_",
+        )
     x = posterior.check_x(x)
     if not isinstance(x, np.ndarray | jax.Array) or not jnp.issubdtype(x.dtype, jnp.floating):
         raise DataError(f"x is {_words(x)}", "one array of floats", "tokens and labels have no gradient")
-    if bounds is not None and not bounds[0] < bounds[1]:
-        raise SettingError(f"bounds are {bounds}", "a least and a largest value", "pass (0.0, 1.0)")
+    if bounds is not None:
+        if np.shape(bounds) != (2,) or not bounds[0] < bounds[1]:
+            raise SettingError(f"bounds are {bounds}", "a least and a largest value", "pass (0.0, 1.0)")
+        if len(x) and not (bounds[0] <= x.min() and x.max() <= bounds[1]):
+            raise DataError(
+                f"x from {x.min():.3g} to {x.max():.3g}",
+                f"values within the bounds, {bounds[0]:g} to {bounds[1]:g}",
+                "pass the bounds in the units of x: where it is standardised, so are they",
+            )
     likelihood = posterior.model.likelihood
     y = likelihood.check(y, posterior.target.num_outputs or 1)
     check_same_length(x, y)

@@ -89,9 +89,12 @@ def corrupt(images: Any, name: str, severity: int, key: int | jax.Array = 0) -> 
     """
     if name not in CORRUPTIONS:
         raise SettingError(f"the corruption is {name!r}", "one of " + ", ".join(CORRUPTIONS), "correct the name")
-    if severity not in SEVERITIES or isinstance(severity, bool):
+    if np.ndim(severity) or severity not in SEVERITIES or isinstance(severity, bool):
         raise SettingError(f"severity is {severity!r}", "1, 2, 3, 4 or 5", "5 is the most")
-    given = np.asarray(images)
+    try:
+        given = np.asarray(images)
+    except ValueError:
+        raise DataError("images of several sizes", "one height and width", "corrupt them one by one") from None
     pixels = _pixels(given)
     if name == "saturate" and pixels.shape[-1] == 1:
         raise DataError("images of one channel", "colours, for saturate", "take another corruption")
