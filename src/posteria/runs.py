@@ -53,6 +53,8 @@ class Services(NamedTuple):
     on_log: OnLog | None = None
 
     def run(self, folder: Path | None = None, **about: Any) -> Run:
+        if self.on_log is not None and not callable(self.on_log):
+            raise SettingError(f"on_log={self.on_log!r}", "a function of one dictionary", "pass on_log=print")
         is_first = hosts.is_first()
         on_log = self.on_log if is_first else None
         return Run(folder, self.progress and is_first, self.max_seconds, on_log=on_log, mesh=self.mesh, **about)

@@ -146,3 +146,9 @@ def test_a_trained_module_is_its_own_base():
     adapted = po.adapters(module, rank=1)
     params = adapted.init(jax.random.key(0), X[:1])
     np.testing.assert_array_equal(adapted.apply(params, X), module(X))
+
+
+def test_weights_of_another_network_are_refused():
+    for weights in (MLP.init(jax.random.key(0), X[:1, :2]), {"other": jnp.ones(3)}):
+        with pytest.raises(NetworkError, match="cannot run with weights"):
+            po.adapters(MLP, weights=weights).init(jax.random.key(0), X[:1])

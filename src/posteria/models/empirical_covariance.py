@@ -49,10 +49,11 @@ class EmpiricalCovariance:
         self.epsilon = checked("EmpiricalCovariance", "epsilon", epsilon, Positive, 1e-4)
         self.rest = FanIn() if rest is None else rest
         self.leaf = leaf
-        if hasattr(self.rest, "joint_log_prob"):
+        if hasattr(self.rest, "joint_log_prob") or not hasattr(self.rest, "log_prob"):
             raise SettingError(f"{self.rest!r} beside it", "a prior that is asked leaf by leaf", "as FanIn()")
         self._x = np.asarray(x)
-        if self._x.ndim < 2 or not np.issubdtype(self._x.dtype, np.number) or not np.isfinite(self._x).all():
+        is_real = np.issubdtype(self._x.dtype, np.number) and not np.iscomplexobj(self._x)
+        if self._x.ndim < 2 or not len(self._x) or not is_real or not np.isfinite(self._x).all():
             raise DataError(f"x is {self._x.dtype} {self._x.shape}", "finite rows, as the network sees them", "pass x")
         self._factors: dict[tuple[int, ...], np.ndarray] = {}
 

@@ -138,7 +138,8 @@ class Predictive:
     def quantile(self, q: float | Any) -> np.ndarray:
         """Of the mixture, each target alone: (n, targets), with a leading axis where q is a list."""
         self._need("cdf", "quantiles", "use probs")
-        levels = np.atleast_1d(np.asarray(q, np.float32))
+        is_level = np.ndim(q) <= 1 and np.asarray(q).dtype.kind in "iuf"
+        levels = np.atleast_1d(np.asarray(q, np.float32)) if is_level else np.zeros(1)
         if not ((levels > 0) & (levels < 1)).all():
             raise SettingError(f"q is {q}", "levels between 0 and 1, exclusive", "0.9 is the 90 % quantile")
         quantiles = self._map(quantiles_of, lambda number: (jnp.asarray(levels),))  # (n, level, target)

@@ -90,6 +90,15 @@ def _sizes(
         treedef.unflatten(jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in leaves)
         for treedef, leaves in (frozen, x)
     )
+    try:
+        jax.eval_shape(base.apply, params, batch)
+    except Exception as error:  # the network is the user's, and so are the weights
+        shapes = {path: leaf.shape for path, leaf in zip(tree.paths(params), jax.tree.leaves(params))}
+        raise NetworkError(
+            f"the network cannot run with weights {shapes}: {type(error).__name__}",
+            "its own weights, for such x",
+            "make them by network.init(key, x[:1]), or pass those of a fit: posterior.params",
+        ) from error
     found = find(base.apply, params, batch)
     reasons = {path: leaf.reason for path, leaf in found.items()}
     for path, leaf in found.items():
