@@ -1,5 +1,6 @@
 """What deploy/ says to SLURM and Kubernetes fits what Posteria reads, and each other."""
 
+import json
 import shlex
 import subprocess
 from pathlib import Path
@@ -50,3 +51,21 @@ def check_command(words: list[str]) -> None:
     options = {option for parameter in typer.main.get_command(app).commands["fit"].params for option in parameter.opts}
     assert words[:2] == ["posteria", "fit"] and "--distributed" in words
     assert {word for word in words if word.startswith("--")} <= options
+
+
+def test_the_image_copies_what_exists_and_runs_a_command_that_posteria_understands():
+    import typer
+
+    from posteria.cli import app
+
+    lines = (DEPLOY / "Dockerfile").read_text().splitlines()
+    copied = [name for line in lines if line.startswith("COPY") for name in shlex.split(line)[1:-1]]
+    assert len(copied) > 5 and all((DEPLOY.parent / name).exists() for name in copied if not name.startswith("$"))
+    (command,) = [json.loads(line.removeprefix("CMD ")) for line in lines if line.startswith("CMD ")]
+    assert command[:2] == ["posteria", "serve"]
+    context = typer.main.get_command(app).commands["serve"].make_context("serve", command[2:])
+    assert (context.params["host"], context.params["port"], str(context.params["folder"])) == (
+        "0.0.0.0",
+        8000,
+        "/model",
+    )

@@ -159,14 +159,14 @@ def build(
     example = {"rows": [served.example()], "intervals": [0.9]}
     truth = served.preparation.class_names[0] if served.is_classes else _one_target(served)
 
-    @app.post("/predict", responses=REFUSALS, openapi_extra=_body(example, OPTIONS, with_others=True))
+    @app.post("/predict", responses=REFUSALS, openapi_extra=_body(served, example, OPTIONS, with_others=True))
     async def predict(request: Request) -> Response:
         """Mean, std, intervals and quantiles, or probabilities of classes; draws on request."""
         return await answered(request, answering.predict)
 
     outcome = {"rows": example["rows"], "outcomes": [truth]}
 
-    @app.post("/outcomes", responses=REFUSALS, openapi_extra=_body(outcome, {"outcomes": {"type": "array"}}))
+    @app.post("/outcomes", responses=REFUSALS, openapi_extra=_body(served, outcome, {"outcomes": {"type": "array"}}))
     async def outcomes(request: Request) -> Response:
         """What came of rows: coverage so far, and whether it is less than promised."""
         return await answered(request, answering.outcomes)
@@ -234,8 +234,17 @@ SHARES = {"type": "array", "items": {"type": "number", "exclusiveMinimum": 0, "e
 OPTIONS: Json = {"intervals": SHARES, "quantiles": SHARES, "draws": {"type": "integer"}, "seed": {"type": "integer"}}
 
 
-def _body(example: Json, others: Json, with_others: bool = False) -> Json:
-    properties = {"rows": {"type": "array", "minItems": 1}} | others
+def _row(served: Served) -> Json:
+    """The schema of a row, where it has names."""
+    kinds = {column["name"]: "number" if column["type"] == "number" else "string" for column in served.columns()}
+    if not kinds:
+        return {}
+    named = {name: {"type": [kind, "null"]} for name, kind in kinds.items()}
+    return {"items": {"type": "object", "properties": named, "required": list(kinds)}}
+
+
+def _body(served: Served, example: Json, others: Json, with_others: bool = False) -> Json:
+    properties = {"rows": {"type": "array", "minItems": 1} | _row(served)} | others
     required = ["rows"] if with_others else ["rows", "outcomes"]
     content: Json = {JSON: {"schema": {"type": "object", "properties": properties, "required": required}}}
     content[JSON]["example"] = example
