@@ -118,7 +118,7 @@ ODD_BODIES = [
     (b'{"rows": [{"size": 1, "colour": "red"}], "draws": 1000000}', 422),
     (b'{"rows": [{"size": 1, "colour": "red"}], "seed": -1}', 422),
     (b'{"rows": [{"size": 1, "colour": "red"}], "model": "x"}', 422),
-    (b'{"rows": [{"size": 1, "colour": "\\ud800"}]}', 200),
+    (b'{"rows": [{"size": 1, "colour": "\\ud800"}]}', 422),
     (b'{"rows": [{"size": null, "colour": null}]}', 200),
     (b'{"rows": [{"size": 1, "colour": 3}]}', 200),
     (b" " * 30_000, 413),

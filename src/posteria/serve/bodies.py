@@ -57,6 +57,7 @@ def _json(content: bytes) -> Json:
 
     try:
         body = json.loads(content, parse_constant=refuse)
+        json.dumps(body, ensure_ascii=False).encode()  # half a character, as \ud800, is no text: pyarrow cannot hold it
     except (ValueError, RecursionError) as error:
         raise DataError(f"a body that is no JSON ({error})", 'an object, as {"rows": [...]}', "see /schema") from None
     if not isinstance(body, dict):
