@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import posteria as po
-from posteria.engine import loop
+from posteria.engine import layout, loop
 from posteria.engine.loop import Kernel, Run
 
 
@@ -165,5 +165,12 @@ def test_vectorised_chains_draw_the_same_up_to_rounding():
 
 def test_a_run_that_goes_on_in_another_layout_says_so():
     began_elsewhere = Run(recorded_layout="devices:64")
-    began_elsewhere.loop(KERNEL, jax.random.key(0), jnp.zeros(3), None, num_steps=2)
+    began_elsewhere.loop(KERNEL, jax.random.key(0), jnp.zeros(64), None, num_steps=2)
     assert any("not bit-identical" in note for note in began_elsewhere.notes)
+
+
+def test_a_stage_whose_chains_divide_otherwise_is_no_interruption():
+    both = Run(recorded_layout="devices:2")
+    both.loop(KERNEL, jax.random.key(0), jnp.zeros(5), None, num_steps=2)
+    assert both.notes == []
+    assert [layout.continued("devices:4", num) for num in (8, 6, 5)] == ["devices:4", "devices:3", "threads"]

@@ -45,8 +45,20 @@ def choose(
     most = len(jax.devices())
     if recorded is not None and recorded.startswith("devices:"):
         most = min(most, int(recorded.removeprefix("devices:")))
-    num_devices = max(n for n in range(1, most + 1) if num_chains % n == 0)
+    num_devices = _dividing(num_chains, most)
     return Devices(num_devices) if num_devices > 1 else Threads()
+
+
+def continued(recorded: str, num_chains: int) -> str:
+    """The name of the layout that a run which began as `recorded` has in a stage of so many chains, uninterrupted."""
+    if not recorded.startswith("devices:"):
+        return recorded
+    num_devices = _dividing(num_chains, int(recorded.removeprefix("devices:")))
+    return f"devices:{num_devices}" if num_devices > 1 else Threads.name
+
+
+def _dividing(num_chains: int, most: int) -> int:
+    return max(n for n in range(1, most + 1) if num_chains % n == 0)
 
 
 def is_layout(recorded: object) -> bool:

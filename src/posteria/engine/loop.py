@@ -254,9 +254,9 @@ class Run:
         was_meshed = before is not None and before.startswith("mesh:")
         if layout == before or (num_chains == 1 and layout == layouts.Threads.name and not was_meshed):
             return
-        if self._root._recorded_layout is not None:
+        if before is not None and layout != layouts.continued(before, num_chains):
             self.note(
-                f"the run began with chains as {self._root._recorded_layout} and went on as {layout}: "
+                f"the run began with chains as {before} and went on as {layout}: "
                 "its draws are valid, but not bit-identical to an uninterrupted run's"
             )
         self._root._recorded_layout = layout
