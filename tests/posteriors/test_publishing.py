@@ -155,3 +155,8 @@ def test_a_kill_while_publishing_leaves_the_old_or_the_new(posterior, tmp_path):
     assert not any("half" in path.name for path in tmp_path.iterdir() if not path.name.startswith("."))
     assert json.loads((place / "manifest.json").read_text())["status"] == "published"
     assert jax.tree.leaves(po.load(place).sample(0, 2))
+
+
+def test_an_estimator_is_refused_with_what_to_publish(tmp_path):
+    with pytest.raises(po.errors.SettingError, match="posterior_"):
+        po.publish(po.Regressor(), tmp_path / "published")

@@ -9,7 +9,7 @@ import numpy as np
 
 from posteria import disk
 from posteria.bridges import safetensors_file
-from posteria.errors import StoreError
+from posteria.errors import SettingError, StoreError
 from posteria.metrics.classes import accuracy, ece
 from posteria.posteriors import saving, store
 from posteria.posteriors.base import Posterior
@@ -25,6 +25,8 @@ def publish(posterior: Posterior, path: str | Path, data: Any = None, *, if_exis
 
     `po.load` reads it from a path or a URL. It takes the place of another, whole, or nothing changes.
     """
+    if not isinstance(posterior, Posterior):
+        raise SettingError(f"{type(posterior).__name__} to publish", "a fitted posterior", "pass model.posterior_")
     out = Path(path)
     _check_free(out, if_exists)
     scores = {} if data is None else _measured(posterior, *data)
