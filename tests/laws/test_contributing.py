@@ -15,7 +15,20 @@ for block in re.findall(r"^```python\n(.*?)^```", PAGE, flags=re.M | re.S):
 # where contributors' things are asked what they have
 ROOMS = ("models/", "curvature/", "posteriors/", "engine/", "methods/", "runs.py", "evidence.py", "comparison/")
 NO_HOOKS = {
-    *("fit", "draws", "epistemic", "mutual_information", "runs_on_host", "dtype", "ndim", "__dict__", "ps1", "read_rows"),
+    *(
+        "fit",
+        "draws",
+        "epistemic",
+        "mutual_information",
+        "runs_on_host",
+        "dtype",
+        "ndim",
+        "__dict__",
+        "ps1",
+        "read_rows",
+    ),
+    # settings by which a fit knows that a method needs all rows at once
+    *("tune", "structure", "variance_reduction"),
     # settings from which a comparison guesses a cost where a method does not say it
     *("num_warmup", "thinning", "num_replicas", "gradients_a_step", "num_epochs", "num_snapshots"),
     *("epochs_per_snapshot", "max_leapfrog", "max_doublings", "method"),
