@@ -6,6 +6,9 @@ Needs `pip install posteria[torch]`, and the network with its weights (Apache-2.
 The backbone is converted once. From there on there is no PyTorch: features are computed by JAX, and a linear layer on
 their first 64 principal components is fitted to 1,000 images of CIFAR-10. Entropies, in nats (at most 2.30), are those
 of CIFAR's test images and of street numbers (SVHN), which are none of its ten classes.
+
+It shows how, and no gain: Laplace has a lower log probability and a larger calibration error than MAP here, as in all
+of the five settings that were tried on these test images (all 1,280 features under four priors; 64 components).
 """
 
 import jax
