@@ -53,6 +53,9 @@ POOL = [
 ]
 
 
+ROWS_OR_WEIGHTS = ("start", "outside", "context")  # settings that are arrays
+
+
 def odd_settings() -> Iterator[tuple[type, str, Any]]:
     for cls in CLASSES:
         for field in dataclasses.fields(cls):
@@ -71,7 +74,7 @@ def made(cls: type, name: str, value: Any) -> tuple[Any, str]:
     except Exception as error:
         return None, f"{what}: raised {error!r}"
     kept = getattr(found, name)
-    if isinstance(kept, np.generic | np.ndarray | jax.Array) and name != "start":
+    if isinstance(kept, np.generic | np.ndarray | jax.Array) and name not in ROWS_OR_WEIGHTS:
         return found, f"{what}: kept {type(kept).__name__}"
     return found, ""
 

@@ -297,3 +297,12 @@ def refuse_damage(stored: Any) -> Iterator[None]:
             "a likelihood or prior of Posteria with its settings",
             "the store is damaged or was written by another version",
         ) from error
+
+
+def check_rows(owner: str, name: str, value: Any) -> None:
+    """Refuse what cannot be rows of inputs: an array of numbers, a frame, or a dictionary of arrays."""
+    parts = list(value.values()) if isinstance(value, dict) and value else [value]
+    kinds = [getattr(getattr(part, "dtype", None), "kind", "") for part in parts]
+    is_array = all(kind in "fiub" and kind and getattr(part, "ndim", 0) for kind, part in zip(kinds, parts))
+    if value is not None and not is_array and not hasattr(value, "columns"):
+        raise SettingError(f"{owner}: {name}={shown(value)}", "rows of inputs, as x is", "pass an array (n, ...)")

@@ -22,12 +22,12 @@ COSTS = [
     (SNAPSHOTS, 50 + 6 * 3),
     (po.SWAG(CLIMB, num_snapshots=6, rank=3, batch_size=None), 50 + 6),
     (po.FastGeometricEnsemble(CLIMB, num_snapshots=4, batch_size=10), 50 + 4 * 4 * 3),
-    (po.Subspace(po.EllipticalSlice(num_chains=1, num_draws=10, num_warmup=5), rank=2, swag=SNAPSHOTS), 50 + 6 * 3),
+    (po.Subspace(po.Barker(**CHAINS), rank=2, swag=SNAPSHOTS), 50 + 6 * 3 + 2 * (5 + 5 * 2)),
     (po.MCDropout(num_epochs=20), 20),
     (po.ConcreteDropout(num_epochs=20, batch_size=8), 20 * 4),
     (po.HMC(**CHAINS, num_leapfrog=4, jitter=0.0), 2 * (5 + 5 * 2) * 4),
     (po.Barker(**CHAINS), 2 * (5 + 5 * 2)),
-    (po.MetropolisHastings(**CHAINS), 0),
+    (po.MetropolisHastings(**CHAINS), 2 * (5 + 5 * 2)),  # densities, where there are no gradients
     (po.SGLD(**CHAINS, step_size=1e-4, batch_size=10), 2 * (5 + 5 * 2)),
 ]
 

@@ -54,11 +54,12 @@ class LinearModel(Costed):
         )
         precision, weighted = np.diag(np.asarray(units, np.float64) ** -2), 0.0
         if target.data is not None:
-            x, y = target.data
+            x, y, *weight = target.data
             design = np.asarray(jacobian(target.without_data())(x), np.float64)[:, 0]
             noise = float(target.model.likelihood.noise_std(own))
-            precision = precision + design.T @ design / noise**2
-            weighted = design.T @ np.asarray(y, np.float64)[:, 0] / noise**2
+            scaled = design.T * np.asarray(weight[0] if weight else np.ones(len(design)), np.float64) / noise**2
+            precision = precision + scaled @ design
+            weighted = scaled @ np.asarray(y, np.float64)[:, 0]
         covariance = target.temperature * np.linalg.inv(precision)
         mean = np.linalg.solve(precision, weighted * np.ones(len(precision)))
         return LinearModelPosterior(target, mean, np.linalg.cholesky(covariance))

@@ -30,7 +30,7 @@ from posteria.models.densities import LOG_2PI
 from posteria.models.limit import in_float64, limit_kernel
 from posteria.models.target import Target, check_starts
 from posteria.posteriors.gaussian import GaussianPosterior
-from posteria.settings import Count, Optimizer, Positive, Several, Start, check_settings, refuse_idle
+from posteria.settings import Count, Optimizer, Positive, Several, Start, check_rows, check_settings, refuse_idle, shown
 
 if TYPE_CHECKING:
     import optax
@@ -70,10 +70,11 @@ class FunctionSpaceVI(variational.VariationalCosts):
 
     def __post_init__(self) -> None:
         check_settings(self)
+        check_rows("FunctionSpaceVI", "context", self.context)
         refuse_idle(self, self.optimizer is not None, "learning_rate", "the optimizer")
         if isinstance(self.prior, str) and self.prior not in (NETWORK, LIMIT):
             raise SettingError(
-                f"prior={self.prior!r}", f"{NETWORK!r}, {LIMIT!r} or a kernel", "as po.functions.RBF(length=1.0)"
+                f"prior={shown(self.prior)}", f"{NETWORK!r}, {LIMIT!r} or a kernel", "as po.functions.RBF(length=1.0)"
             )
         if not isinstance(self.prior, str):
             as_function_prior(self.prior)

@@ -29,7 +29,7 @@ from posteria.methods.costs import EpochCosts, num_batches
 from posteria.models.target import Target, check_starts
 from posteria.posteriors.dirichlet import DirichletPosterior, divergence, expected_log_prob
 from posteria.posteriors.draws import Draws
-from posteria.settings import Count, Positive, Weights, check_settings
+from posteria.settings import Count, Positive, Weights, check_rows, check_settings
 
 MODEL_DIFFERS = "a Dirichlet over class probabilities for each row, trained by a loss that is no likelihood"
 LARGEST = 15.0  # of a logarithm of a concentration, in size: beyond it float32 has no digamma to speak of
@@ -63,6 +63,7 @@ class PriorNetwork(EpochCosts):
 
     def __post_init__(self) -> None:
         check_settings(self)
+        check_rows("PriorNetwork", "outside", self.outside)
 
     def fit(self, key: jax.Array, target: Target, start: tree.Params, run: Run) -> DirichletPosterior:
         return self.fit_members(key, target, start, run, 1)
