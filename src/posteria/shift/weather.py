@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from posteria.compiled import kept
 from posteria.shift import color, filters
 
 WATER = (175 / 255, 238 / 255, 238 / 255)
@@ -53,7 +54,7 @@ def frost(image: jax.Array, key: jax.Array, image_weight: float, frost_weight: f
     return image_weight * image + frost_weight * (ice if image.shape[-1] == 3 else color.grey(ice))
 
 
-@functools.cache
+@kept
 def frost_pictures(height: int, width: int) -> tuple[np.ndarray, ...]:
     """Photographs in [0, 1], at least so large: at a fifth of their size, repeated where that is too small."""
     stored = np.load(io.BytesIO(pkgutil.get_data("posteria.shift", "frost.npz") or b""), allow_pickle=False)
