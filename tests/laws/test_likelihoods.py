@@ -137,6 +137,25 @@ class TestCategorical(LikelihoodLaws):
     num_outputs = 4
 
 
+class TestLabelSmoothing(LikelihoodLaws):
+    likelihood = po.likelihoods.LabelSmoothing(0.2)
+    num_outputs = 4
+
+    def reference(self, outputs):
+        return stats.rv_discrete(values=(np.arange(4), 0.8 * special.softmax(outputs[1]) + 0.05))
+
+    def test_it_is_its_reference(self):
+        outputs = np.asarray(self._outputs, np.float64)[[1, 1, 1, 1]]
+        got = self.likelihood.log_prob({}, jnp.asarray(outputs, jnp.float32), jnp.arange(4))
+        np.testing.assert_allclose(got, self.reference(np.asarray(self._outputs)).logpmf(np.arange(4)), rtol=1e-5)
+
+
+class TestNoisyDirichlet(LikelihoodLaws):
+    likelihood = po.likelihoods.NoisyDirichlet(0.05)
+    num_outputs = 4
+    hessian = "observed"
+
+
 class TestPoisson(LikelihoodLaws):
     likelihood = po.likelihoods.Poisson()
     largest_output = 80.0  # beyond 88 the rate itself is infinite in float32

@@ -23,6 +23,7 @@ from posteria import tree
 from posteria.compiled import kept
 from posteria.curvature.measure import blocks
 from posteria.data.arrays import Data, rows
+from posteria.models.likelihoods import factor_of
 from posteria.models.target import Target
 
 ENOUGH = 0.05  # nats; what is further from a mode is told to the user
@@ -242,7 +243,7 @@ def _compiled(target: Target) -> Compiled:
         x, y = batch
         params = unravel(flat)
         outputs = target.model.outputs(params["network"], x)
-        value = lambda own: (counts * likelihood.log_prob(unravel_own(own), outputs, y)).sum()  # noqa: E731
+        value = lambda own: (counts * factor_of(likelihood, unravel_own(own), outputs, y)).sum()  # noqa: E731
         return jax.hessian(value)(tree.ravel(params["likelihood"]))
 
     def own_prior_hessian(flat: jax.Array) -> jax.Array:
@@ -262,7 +263,7 @@ def _output_hessians(likelihood: Any, own: tree.Params, outputs: jax.Array, y: j
     """As the likelihood has them; else the second derivative, without its negative part."""
     if hasattr(likelihood, "output_hessian"):
         return likelihood.output_hessian(own, outputs, y)
-    one = jax.hessian(lambda row, y: -likelihood.log_prob(own, row[None], y[None])[0])
+    one = jax.hessian(lambda row, y: -factor_of(likelihood, own, row[None], y[None])[0])
     values, vectors = jnp.linalg.eigh(jax.vmap(one)(outputs, y))
     return jnp.einsum("nij,nj,nkj->nik", vectors, values.clip(0.0), vectors)
 

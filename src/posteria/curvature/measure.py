@@ -293,3 +293,9 @@ def check_likelihood(target: Target, settings: Settings) -> None:
             "the Hessian of -log_prob in the outputs",
             'write it, or take curvature="fisher", which needs only `sample`',
         )
+    if settings.curvature == "fisher" and hasattr(target.model.likelihood, "log_factor"):
+        raise SettingError(
+            f'curvature="fisher" with {type(target.model.likelihood).__name__}',
+            "the curvature of what its rows contribute, which drawn labels do not have",
+            'take curvature="ggn"',
+        )

@@ -6,7 +6,7 @@ A likelihood is a frozen dataclass of settings and sees outputs and its own para
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol, runtime_checkable
+from typing import ClassVar, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -19,14 +19,17 @@ from posteria.data import arrays
 from posteria.errors import NetworkError, SettingError
 from posteria.models import cdfs, densities
 from posteria.models.asymmetric_laplace import AsymmetricLaplace as AsymmetricLaplace
+from posteria.models.labels import Bernoulli as Bernoulli
+from posteria.models.labels import Categorical as Categorical
+from posteria.models.labels import Kind as Kind
+from posteria.models.labels import LabelSmoothing as LabelSmoothing
+from posteria.models.labels import NothingToInfer
 from posteria.models.negative_binomial import NegativeBinomial as NegativeBinomial
+from posteria.models.noisy_dirichlet import NoisyDirichlet as NoisyDirichlet
 from posteria.models.varying_noise import VaryingNoise as VaryingNoise
 from posteria.settings import Count, Infer, Positive, check_settings, infer, refuse_idle
 from posteria.tree import Json, Params
 
-Kind = Literal["regression", "counts", "classes"]  # of targets, in the words of `--kind`
-
-QUADRATURE_NODES = 32
 MAX_SAMPLED_RATE = 2e9  # Poisson draws are made as 32-bit integers
 
 
@@ -46,7 +49,10 @@ class Likelihood(Protocol):
       p(y | f)^power over f ~ N(mean, variance), outputs independent, for expectation propagation; the power may be
       traced. Where its one own parameter is the log of a precision, that comes as a `Gamma` with leaves (batch,) and
       goes as the Gamma with the matching moments, row by row; else it is None;
-    - `sample_own(key) -> own`: a draw of its own parameters from their prior, for the evidence by sampling.
+    - `sample_own(key) -> own`: a draw of its own parameters from their prior, for the evidence by sampling;
+    - `log_factor(own, outputs, y) -> (batch,)`: what a training row contributes to the posterior, where more is
+      believed of it than its `log_prob` says. Fits take it in place of `log_prob`, by `factor_of`; what is predicted
+      and scored is `log_prob`'s. `output_hessian` is then that of -log_factor.
     """
 
     kind: ClassVar[Kind]
@@ -68,19 +74,6 @@ class Likelihood(Protocol):
 
     def moments(self, own: Params, outputs: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Mean and variance of y given the outputs, each (batch, targets); of each class's indicator for classes."""
-
-
-class _NothingToInfer:
-    """The part of the contract that concerns own parameters, where there are none."""
-
-    def init(self, key: jax.Array) -> Params:
-        return {}
-
-    def log_prior(self, own: Params) -> jax.Array:
-        return jnp.zeros(())
-
-    def sample_own(self, key: jax.Array) -> Params:
-        return {}
 
 
 @dataclass(frozen=True)
@@ -161,7 +154,7 @@ class Gaussian:
 
 
 @dataclass(frozen=True)
-class HeteroscedasticGaussian(_NothingToInfer):
+class HeteroscedasticGaussian(NothingToInfer):
     """y ~ N(mean, std^2), both from the network: outputs are k means, then k raws with std = softplus(raw) + floor."""
 
     floor: Positive = 1e-3
@@ -255,86 +248,7 @@ class StudentT:
 
 
 @dataclass(frozen=True)
-class Bernoulli(_NothingToInfer):
-    """Labels 0 and 1 (n,), P(y = 1) = sigmoid(output), from one output."""
-
-    kind: ClassVar[Kind] = "classes"
-
-    def check(self, y: npt.ArrayLike, num_outputs: int) -> np.ndarray:
-        if num_outputs != 1:
-            raise NetworkError(
-                f"the network has {num_outputs} outputs",
-                "one, the log odds of label 1, for Bernoulli",
-                "give the network one output, or use Categorical",
-            )
-        return arrays.labels(y, num_classes=2)
-
-    def log_prob(self, own: Params, outputs: jax.Array, y: jax.Array) -> jax.Array:
-        arrays.same_shape(y, outputs.shape[:-1])
-        logit = densities.widen(outputs)[..., 0]
-        return jax.nn.log_sigmoid(jnp.where(y == 1, logit, -logit))
-
-    def sample(self, key: jax.Array, own: Params, outputs: jax.Array) -> jax.Array:
-        return jax.random.bernoulli(key, jax.nn.sigmoid(outputs[..., 0])).astype(jnp.int32)
-
-    def moments(self, own: Params, outputs: jax.Array) -> tuple[jax.Array, jax.Array]:
-        return jax.nn.sigmoid(outputs), jax.nn.sigmoid(outputs) * jax.nn.sigmoid(-outputs)
-
-    def probs(self, own: Params, outputs: jax.Array) -> jax.Array:
-        return jax.nn.sigmoid(jnp.concatenate([-outputs, outputs], axis=-1))
-
-    def output_hessian(self, own: Params, outputs: jax.Array, y: jax.Array | None = None) -> jax.Array:
-        return _diagonal(self.moments(own, outputs)[1])
-
-    def moment_update(
-        self, precision: None, mean: jax.Array, variance: jax.Array, y: jax.Array, power: float = 1.0
-    ) -> tuple[jax.Array, None]:
-        """By Gauss-Hermite quadrature: no closed form, but a one-dimensional integral of a smooth function."""
-        nodes, weights = np.polynomial.hermite_e.hermegauss(QUADRATURE_NODES)
-        std = jnp.sqrt(jnp.maximum(variance, jnp.finfo(variance.dtype).tiny))
-        logits = mean[..., None] + std[..., None] * nodes.astype(mean.dtype)  # (batch, 1, node)
-        log_probs = jax.nn.log_sigmoid(jnp.where(y[:, None, None] == 1, logits, -logits))
-        log_weights = np.log(weights / weights.sum()).astype(mean.dtype)
-        return special.logsumexp(power * log_probs + log_weights, axis=-1)[..., 0], None
-
-
-@dataclass(frozen=True)
-class Categorical(_NothingToInfer):
-    """Labels 0 .. classes - 1 (n,), P(y = c) = softmax(outputs)_c, one output a class."""
-
-    kind: ClassVar[Kind] = "classes"
-
-    def check(self, y: npt.ArrayLike, num_outputs: int) -> np.ndarray:
-        if num_outputs < 2:
-            raise NetworkError(
-                f"the network has {num_outputs} output",
-                "one a class, at least two, for Categorical",
-                "give the network one output a class, or use Bernoulli",
-            )
-        return arrays.labels(y, num_classes=num_outputs)
-
-    def log_prob(self, own: Params, outputs: jax.Array, y: jax.Array) -> jax.Array:
-        arrays.same_shape(y, outputs.shape[:-1])
-        log_probs = jax.nn.log_softmax(densities.widen(outputs))
-        return jnp.take_along_axis(log_probs, y[..., None], axis=-1)[..., 0]
-
-    def sample(self, key: jax.Array, own: Params, outputs: jax.Array) -> jax.Array:
-        return jax.random.categorical(key, outputs).astype(jnp.int32)
-
-    def moments(self, own: Params, outputs: jax.Array) -> tuple[jax.Array, jax.Array]:
-        probs = jax.nn.softmax(outputs)
-        return probs, probs * (1 - probs)
-
-    def probs(self, own: Params, outputs: jax.Array) -> jax.Array:
-        return jax.nn.softmax(outputs)
-
-    def output_hessian(self, own: Params, outputs: jax.Array, y: jax.Array | None = None) -> jax.Array:
-        probs = jax.nn.softmax(outputs)
-        return _diagonal(probs) - probs[..., :, None] * probs[..., None, :]
-
-
-@dataclass(frozen=True)
-class Poisson(_NothingToInfer):
+class Poisson(NothingToInfer):
     """Counts, y ~ Poisson(exp(outputs)). In float32 the density of a log rate beyond 88 is -inf, as exp overflows."""
 
     kind: ClassVar[Kind] = "counts"
@@ -400,10 +314,18 @@ MEMBERS = {
         AsymmetricLaplace,
         Bernoulli,
         Categorical,
+        LabelSmoothing,
+        NoisyDirichlet,
         Poisson,
         NegativeBinomial,
     )
 }
+
+
+def factor_of(likelihood: Likelihood, own: Params, outputs: jax.Array, y: jax.Array) -> jax.Array:
+    """What training rows contribute to the posterior, (batch,): `log_factor` where there is one, else `log_prob`."""
+    terms: jax.Array = getattr(likelihood, "log_factor", likelihood.log_prob)(own, outputs, y)
+    return terms
 
 
 def to_json(likelihood: Likelihood) -> Json | None:

@@ -29,6 +29,7 @@ from posteria.models import sums
 from posteria.models.bare_density import COPIES, broadcast_starts
 from posteria.models.bare_density import Density as Density
 from posteria.models.leaf import Leaf
+from posteria.models.likelihoods import factor_of
 from posteria.models.model import InputSpec, Model, initialiser, network_structs
 from posteria.models.scales import Scales
 from posteria.networks import Network, check_is_function_of_one_datum, check_outputs
@@ -211,7 +212,7 @@ class Target:
     def log_likelihood(self, params: Params, batch: Data) -> jax.Array:
         """One term a datum, times its weight, never averaged: (batch,)."""
         x, y, _ = parts(batch)
-        terms = self.model.likelihood.log_prob(params["likelihood"], self.model.outputs(params["network"], x), y)
+        terms = factor_of(self.model.likelihood, params["likelihood"], self.model.outputs(params["network"], x), y)
         return weighted(terms, batch)
 
     def total_log_likelihood(self, params: Params, batch: Data) -> tuple[jax.Array, int]:

@@ -145,6 +145,16 @@ class LikelihoodLaws:
 
     # ---- what some methods need
 
+    def test_what_a_row_contributes_is_a_term_a_row(self) -> None:
+        """`log_factor`, where there is one: finite, and no row knows of another."""
+        if not hasattr(self.likelihood, "log_factor"):
+            pytest.skip("a row contributes its log_prob")
+        terms = self.likelihood.log_factor(self._own, self._outputs, self._y)
+        assert terms.shape == (NUM_ROWS,) and np.isfinite(terms).all()
+        alone = [self._factor_of_row(outputs, y) for outputs, y in zip(self._outputs, self._y)]
+        np.testing.assert_allclose(terms, alone, rtol=ROUNDING, atol=ROUNDING)
+        assert not np.allclose(terms, self.likelihood.log_prob(self._own, self._outputs, self._y), atol=1e-3)
+
     def test_the_output_hessian_is_that_of_the_density(self) -> None:
         """The expected one is the mean of score score^T over y, which a kink does not disturb (Fisher 1925)."""
         if not hasattr(self.likelihood, "output_hessian"):
@@ -154,7 +164,7 @@ class LikelihoodLaws:
         assert claimed.shape == (NUM_ROWS, outputs.shape[1], outputs.shape[1])
         for row, measure in enumerate(found.measures):
             if self.hessian == "observed":
-                wanted = -np.asarray(jax.hessian(self._log_prob_of_row)(outputs[row], y[row]), np.float64)
+                wanted = -np.asarray(jax.hessian(self._factor_of_row)(outputs[row], y[row]), np.float64)
             else:
                 scores = np.asarray(found.scores[row], np.float64)
                 wanted = np.einsum("p,pi,pj->ij", measure.masses / measure.total, scores, scores)
@@ -318,8 +328,8 @@ class LikelihoodLaws:
     def _outputs(self) -> jax.Array:
         return outputs_of(type(self))
 
-    def _log_prob_of_row(self, outputs: jax.Array, y: jax.Array) -> jax.Array:
-        return self.likelihood.log_prob(self._own, outputs[None], y[None])[0]
+    def _factor_of_row(self, outputs: jax.Array, y: jax.Array) -> jax.Array:
+        return built_in.factor_of(self.likelihood, self._own, outputs[None], y[None])[0]
 
     @property
     def _y(self) -> jax.Array:

@@ -18,6 +18,7 @@ from posteria.engine.loop import Run
 from posteria.methods.costs import HALVES, EpochCosts
 from posteria.methods.dropout.noisy_ascent import Objective, Schedule, ascend
 from posteria.methods.watch import HOLD_OUT_STREAM, Draw, hold_out, random_draw
+from posteria.models.likelihoods import factor_of
 from posteria.models.target import Target, check_starts
 from posteria.posteriors.masks import MaskPosterior, selected_units
 from posteria.settings import Count, Optimizer, Positive, ProperShare, Share, Text, check_settings, refuse_idle
@@ -166,5 +167,5 @@ def noisy_log_density(
     x, y, _ = parts(batch)
     outputs = dropout.noisy_outputs(target.model.network, noise, key_data, params["network"], x, selected, strengths)
     outputs = outputs[:, None] if outputs.ndim == 1 else outputs
-    log_likelihood = target.model.likelihood.log_prob(params["likelihood"], outputs, y)
+    log_likelihood = factor_of(target.model.likelihood, params["likelihood"], outputs, y)
     return target.tempered(log_prior, weighted(log_likelihood, batch))

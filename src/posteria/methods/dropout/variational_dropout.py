@@ -29,6 +29,7 @@ from posteria.methods.dropout.fixed_rate import first_params, masked
 from posteria.methods.dropout.noisy_ascent import Objective, Schedule, ascend
 from posteria.methods.watch import HOLD_OUT_STREAM, Draw, hold_out, random_draw
 from posteria.models.densities import softplus, widen
+from posteria.models.likelihoods import factor_of
 from posteria.models.priors import ByPath, Leaf, LogUniform
 from posteria.models.target import Target
 from posteria.posteriors.base import Posterior
@@ -186,7 +187,7 @@ def data_term(
     x, y, _ = parts(batch)
     out = outputs(x)
     out = out[:, None] if out.ndim == 1 else out
-    log_likelihood = target.model.likelihood.log_prob(params["likelihood"], out, y)
+    log_likelihood = factor_of(target.model.likelihood, params["likelihood"], out, y)
     return target.tempered(log_prior, weighted(log_likelihood, batch))
 
 

@@ -25,6 +25,7 @@ from posteria.errors import DataError
 from posteria.methods.costs import Costed, num_batches
 from posteria.methods.points.map import MAP
 from posteria.models.leaf import Leaf
+from posteria.models.likelihoods import factor_of
 from posteria.models.target import Target
 from posteria.posteriors.indexed import Head, IndexedPosterior, base_and_features, head_outputs
 from posteria.settings import Count, CountFromZero, Positive, Several, check_settings
@@ -209,7 +210,7 @@ def _ascent(
         def one(index: jax.Array) -> jax.Array:
             heads = (head_outputs(head, features, index, shape.num_outputs) for head in (learnt, state.fixed))
             moved = y + noise @ index if is_real else y
-            terms: jax.Array = likelihood.log_prob(state.own, sum(heads, start=outputs), moved)
+            terms: jax.Array = factor_of(likelihood, state.own, sum(heads, start=outputs), moved)
             return weighted(terms, batch).sum()
 
         log_likelihood = jax.vmap(one)(z).mean()

@@ -24,6 +24,7 @@ from posteria.engine.loop import Kernel, Run
 from posteria.errors import SettingError
 from posteria.methods.costs import EpochCosts, num_batches
 from posteria.methods.starts import find_starts
+from posteria.models.likelihoods import factor_of
 from posteria.models.target import Target, check_starts
 from posteria.posteriors.deep_process import (
     DeepProcessPosterior,
@@ -277,7 +278,7 @@ def ascent(
         noise = jax.random.normal(key, (NUM_SAMPLES, *std.shape))
         noise = jnp.concatenate([noise, -noise])
         own, outputs = phi["params"]["likelihood"], gain.T @ phi["mean"] + std * noise
-        terms = jax.vmap(lambda f: likelihood.log_prob(own, f, y))(outputs).mean(0)
+        terms = jax.vmap(lambda f: factor_of(likelihood, own, f, y))(outputs).mean(0)
         log_dets = jnp.log(jnp.abs(jnp.diagonal(spread, axis1=1, axis2=2)) + 1e-12).sum()
         divergence = 0.5 * ((spread**2).sum() + (phi["mean"] ** 2).sum() - phi["mean"].size) - log_dets
         return jnp.asarray(target.tempered(jnp.zeros(()), weighted(terms, batch)) - divergence)

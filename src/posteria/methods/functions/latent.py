@@ -17,6 +17,7 @@ from posteria.data.arrays import Data, weighted
 from posteria.engine.loop import Kernel, Run
 from posteria.errors import SettingError
 from posteria.methods.chains.elliptical_slice import EllipticalSlice
+from posteria.models.likelihoods import factor_of
 from posteria.models.limit import LimitKernel
 from posteria.models.target import Target
 from posteria.posteriors.latent_process import LatentProcessPosterior
@@ -77,7 +78,7 @@ def sample_latent(
 @kept
 def latent_kernel(target: Target) -> Kernel:
     def log_likelihood(outputs: jax.Array, data: Data) -> jax.Array:
-        value = weighted(target.model.likelihood.log_prob({}, outputs, data[1]), data).sum() / target.temperature
+        value = weighted(factor_of(target.model.likelihood, {}, outputs, data[1]), data).sum() / target.temperature
         return jnp.where(jnp.isnan(value), -jnp.inf, value)
 
     def init(key: jax.Array, white: jax.Array, data: Data) -> Latent:

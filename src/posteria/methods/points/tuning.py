@@ -25,6 +25,7 @@ from posteria.data.arrays import Data, parts, rows, weighted
 from posteria.data.batches import Augment
 from posteria.engine.loop import Run
 from posteria.errors import SettingError
+from posteria.models.likelihoods import factor_of
 from posteria.models.priors import ByPath, Normal
 from posteria.models.target import Target
 from posteria.posteriors.linearised import LaplacePosterior
@@ -205,7 +206,7 @@ def _compiled_own(target: Target) -> Callable[..., tree.Params]:
     def solve(own: tree.Params, mean: jax.Array, covariance: jax.Array, y: Any, weight: Any) -> Any:
         def value(flat: jax.Array) -> jax.Array:
             own = unravel(flat)
-            log_likelihood = likelihood.log_prob(own, mean, y)
+            log_likelihood = factor_of(likelihood, own, mean, y)
             penalty = jnp.einsum("nij,nji->n", covariance, likelihood.output_hessian(own, mean, y))
             share = target.num_data / len(log_likelihood)
             terms = weighted(log_likelihood - 0.5 * penalty, (mean, y, weight))

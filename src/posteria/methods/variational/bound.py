@@ -27,6 +27,7 @@ from posteria.methods.points.map import MAP
 from posteria.methods.variational.families import DiagonalFamily, Marginals, Phi
 from posteria.methods.watch import Draw, random_draw
 from posteria.models.densities import LOG_2PI
+from posteria.models.likelihoods import factor_of
 from posteria.models.priors import normal_of
 from posteria.models.target import Target
 from posteria.random import fast_normal
@@ -143,8 +144,8 @@ class Bound:
     def _log_prob(self, own: tree.Params, outputs: jax.Array, y: jax.Array) -> jax.Array:
         likelihood = self.target.model.likelihood
         if not jax.tree.leaves(own):
-            return likelihood.log_prob(own, outputs, y)
-        return jax.vmap(lambda own, f, y: likelihood.log_prob(own, f[None], y[None])[0])(own, outputs, y)
+            return factor_of(likelihood, own, outputs, y)
+        return jax.vmap(lambda own, f, y: factor_of(likelihood, own, f[None], y[None])[0])(own, outputs, y)
 
     def _by_cubature(self, own: tree.Params, mean: jax.Array, variance: jax.Array, y: jax.Array) -> jax.Array:
         """E log p(y | f) for f ~ N(mean, variance) by 2k points, exact where log p is of third degree in f at most."""
