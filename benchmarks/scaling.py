@@ -14,7 +14,7 @@ import numpy as np  # noqa: E402
 
 import posteria as po  # noqa: E402
 from posteria import tree  # noqa: E402
-from posteria.engine import loop  # noqa: E402
+from posteria.engine import chunks  # noqa: E402
 from posteria.engine.mesh import Meshed  # noqa: E402
 from posteria.methods.chains.hmc import hmc_sampler  # noqa: E402
 from posteria.methods.chains.warmup import Tuning, drawing_kernel  # noqa: E402
@@ -65,8 +65,8 @@ def compiled_draw(num_devices: int) -> tuple[str, int]:
     layout = Meshed(po.mesh(chains=1, data=num_devices))
     keys = np.asarray(jax.random.key_data(jax.random.split(jax.random.key(1), 1)))
     data = layout.share(all_rows(target.data))
-    chains = layout.apply(loop._initialiser(kernel), layout.split((keys, starts)), data)
-    chunk = loop._chunk(kernel, lambda state: state.inner.position, 1, 10)
+    chains = layout.apply(chunks._initialiser(kernel), layout.split((keys, starts)), data)
+    chunk = chunks._chunk(kernel, lambda state: state.inner.position, 1, 10)
     shared = data, *(layout._on_mesh(np.int32(n)) for n in (0, 10))
     text = layout.compiled(chunk, shared).lower(chains, *shared).compile().as_text()
     return text, tree.size(target.structs)

@@ -179,7 +179,7 @@ def plan(
         raise SettingError(f"num_data={num_data}", "rehearse=False beside it", "a rehearsal is of the rows there are")
     num_data = num_data or target.num_data
     counted = _counted(target)
-    batch_size = _batch_size_of(method)
+    batch_size = registry.batch_size_of(method)
     known = Plan(
         method,
         num_data,
@@ -276,12 +276,6 @@ def _counted(target: Target) -> tuple[float, float]:
     memory = compiled.memory_analysis()
     temporary = getattr(memory, "temp_size_in_bytes", 0)
     return float(costs.get("flops", 0.0)) / count, (temporary + tree.num_bytes(batch)) / count
-
-
-def _batch_size_of(method: Any) -> int | None:
-    own = getattr(method, "batch_size", None)
-    inner = getattr(method, "method", getattr(method, "map", None))
-    return own if own is not None or not hasattr(inner, "fit") else _batch_size_of(inner)
 
 
 def _expected_gradients(method: Any, num_data: int) -> float:

@@ -4,18 +4,17 @@ import math
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.sharding import Mesh
 
 from posteria import disk, tree
 from posteria.compiled import give_back
-from posteria.data.arrays import Data, rows
+from posteria.data.arrays import Data
 from posteria.data.batches import Augment
 from posteria.data.sources import is_source
 from posteria.engine import hosts
@@ -23,11 +22,10 @@ from posteria.engine import mesh as meshes
 from posteria.engine.curves import OnLog
 from posteria.engine.layout import is_layout
 from posteria.engine.loop import Run
-from posteria.errors import DiskError, PosteriaError, SettingError, StoreError
+from posteria.errors import DiskError, SettingError, StoreError
 from posteria.machine import check_room
 from posteria.methods import registry
 from posteria.methods.ensembles.folds import Folds
-from posteria.models import likelihoods, priors
 from posteria.models.likelihoods import Likelihood
 from posteria.models.model import Model
 from posteria.models.priors import Prior
@@ -36,7 +34,8 @@ from posteria.posteriors import saving, store
 from posteria.posteriors.base import Posterior
 from posteria.posteriors.draws import Draws
 from posteria.posteriors.scale_summary import prior_scales
-from posteria.random import as_key, key_from_json, key_to_json
+from posteria.random import as_key, key_from_json
+from posteria.run_record import check_same_run, manifest_of
 from posteria.settings import Positive, checked
 from posteria.tree import Json
 
@@ -118,7 +117,7 @@ def fit(
     folder, services = None if out is None else Path(out), Services(max_seconds, progress, spread(mesh, method), on_log)
     if folder is None:
         return _run(None, {"attached": attach or {}}, target, method, key, start, services)
-    manifest = _manifest(target, method, key) | {"attached": attach or {}}
+    manifest = manifest_of(target, method, key) | {"attached": attach or {}}
     if hosts.on_first(lambda: _is_there(folder, manifest, if_exists)):
         return _resume(folder, target, method, key, services)
     if not hosts.is_first():
@@ -136,7 +135,7 @@ def _is_there(folder: Path, manifest: Json, if_exists: str) -> bool:
     """Whether the folder has this run, to go on with; another is refused."""
     if if_exists != "resume" or not (folder / store.MANIFEST).is_file():
         return False
-    _check_same_run(folder, store.read_manifest(folder), manifest)
+    check_same_run(folder, store.read_manifest(folder), manifest)
     return True
 
 
@@ -175,7 +174,7 @@ def resume(
     method = registry.as_method(method)
     target = _augmented(_read_if_needed(target, method, None), method, augment)
     method, _ = _written_start(method, None, target, jax.random.key(0))
-    _check_same_run(folder, stored, _manifest(target, method, key))
+    check_same_run(folder, stored, manifest_of(target, method, key))
     return _resume(folder, target, method, key, Services(max_seconds, progress, spread(mesh, method), on_log))
 
 
@@ -358,58 +357,16 @@ def _written_start(method: Any, start: Any, target: Target, key: jax.Array) -> t
     return method, target.as_starts(start, num)
 
 
-def _manifest(target: Target, method: Any, key: jax.Array) -> Json:
-    return {
-        "format": "posteria",
-        "schema": store.SCHEMA,
-        "status": "running",
-        "files": {},
-        "versions": saving.versions(),
-        "model": saving.model_to_json(target),
-        "run": {
-            "method": registry.to_json(method),
-            "key": key_to_json(key),
-            "data": store.fingerprint(target.data),
-            "density": _density_fingerprint(target),
-            "optimizer": _optimizer_fingerprint(method, target),
-        }
-        | ({"augment": _augment_fingerprint(target)} if target.augment else {}),
-    }
-
-
 def _record_layout(folder: Path | None, manifest: Json, layout: str) -> None:
     if folder is not None:
         manifest["run"]["layout"] = layout
         store.write_manifest(folder, manifest)
 
 
-def _density_fingerprint(target: Target) -> list[float]:
-    """Log prior and log likelihoods of a few rows at fixed weights: another network, prior or likelihood would show."""
-    params = _fixed_params(target)
-    numbers = [float(target.log_prior(params))]
-    if target.data is not None:
-        batch = rows(target.data, slice(8))
-        numbers += [float(v) for v in target.log_likelihood(params, batch)]
-    return [float(f"{number:.4e}") for number in np.nan_to_num(numbers)] + [float(target.temperature)]
-
-
-def _optimizer_fingerprint(method: Any, target: Target) -> list[float]:
-    """The size of two updates of the user's optimiser at fixed gradients."""
-    optimizer = _optimizer_of(method)
-    if optimizer is None:
-        return []
-    params = _fixed_params(target)
-    state, numbers = optimizer.init(params), []
-    for _ in range(2):
-        updates, state = optimizer.update(params, state, params)
-        numbers.append(float(f"{float(jnp.abs(tree.ravel(updates)).sum()):.4e}"))
-    return numbers
-
-
 def _augmented(target: Target, method: Any, augment: Augment | None) -> Target:
     if augment is None or target.data is None:
         return target
-    if not _takes_batches(method) or getattr(method, "tune", None):
+    if not registry.takes_batches(method) or getattr(method, "tune", None):
         raise SettingError(
             f"augment= with {method!r}",
             "a method that takes batches, such as po.MAP, po.SGHMC, po.MeanField or po.SWAG (tune: none)",
@@ -420,102 +377,6 @@ def _augmented(target: Target, method: Any, augment: Augment | None) -> Target:
 
 def _read_if_needed(target: Target, method: Any, start: Any) -> Target:
     """With the rows of a source in memory, where the method needs all of them at once."""
-    if not is_source(target.data) or streams(method, target.num_data, start is not None):
+    if not is_source(target.data) or registry.streams(method, target.num_data, start is not None):
         return target
     return target.in_memory(type(method).__name__)
-
-
-def streams(method: Any, num_data: int, has_start: bool = False) -> bool:
-    """Whether a method is content with batches: itself, and those inside it."""
-    inner = [part for field in fields(method) if hasattr(part := getattr(method, field.name), "fit")]
-    if getattr(method, "variance_reduction", None) or getattr(method, "tune", None) or getattr(method, "polish", None):
-        return False
-    if hasattr(method, "batch_size"):
-        is_small = method.batch_size is not None and method.batch_size < num_data
-        return is_small and all(streams(part, num_data) for part in inner)
-    if hasattr(method, "structure"):  # Laplace's curvature is a sum over rows; its mode is `map`'s, or given
-        is_sum = method.structure in ("diagonal", "kron")
-        return is_sum and (all(streams(part, num_data) for part in inner) if inner else has_start)
-    return bool(inner) and all(streams(part, num_data) for part in inner)
-
-
-def _takes_batches(method: Any) -> bool:
-    """Itself, or one inside it."""
-    if hasattr(method, "batch_size") or not is_dataclass(method):
-        return hasattr(method, "batch_size")
-    return any(_takes_batches(part) for field in fields(method) if hasattr(part := getattr(method, field.name), "fit"))
-
-
-def _augment_fingerprint(target: Target) -> list[float]:
-    """Of the first rows, changed by a fixed key."""
-    batch = jax.tree.map(jnp.asarray, rows(target.data, slice(8)))
-    changed = target.augment(jax.random.key(7), batch)  # type: ignore[misc]
-    return [float(f"{float(np.abs(np.asarray(leaf, np.float64)).sum()):.4e}") for leaf in jax.tree.leaves(changed)]
-
-
-def _optimizer_of(method: Any) -> Any:
-    """The user's optimiser, of the method or of one inside it."""
-    if getattr(method, "optimizer", None) is not None or not is_dataclass(method):
-        return getattr(method, "optimizer", None)
-    inner = (getattr(method, field.name) for field in fields(method))
-    found = (_optimizer_of(part) for part in inner if hasattr(part, "fit"))
-    return next((optimizer for optimizer in found if optimizer is not None), None)
-
-
-def _fixed_params(target: Target) -> tree.Params:
-    flat = 0.1 * jax.random.normal(jax.random.key(7), (tree.size(target.structs),))
-    return tree.unraveller(target.structs)(flat)
-
-
-def _check_same_run(folder: Path, stored: Json, manifest: Json) -> None:
-    """Refuse to continue a run with other data, another model or another method than it began with."""
-    with store.refuse_damage(folder):
-        _compare_runs(stored, manifest)
-
-
-def _compare_runs(stored: Json, manifest: Json) -> None:
-    if "run" not in stored:
-        raise StoreError("the folder holds a saved posterior", "the folder of a fit", "choose another folder")
-    old, new = stored["run"], manifest["run"]
-    if old["data"] != new["data"]:
-        raise StoreError(
-            "the data are not those of the run", "the same x and y, in the same order", "pass the data it began with"
-        )
-    if stored["model"]["structure"] != manifest["model"]["structure"]:
-        raise StoreError(
-            "the network has other parameters than the run's", "the same network", "pass the network it began with"
-        )
-    parts = ("likelihood", "prior", "temperature")  # written down exactly, or judged by the density
-    then = stored["model"] | {
-        "likelihood": _as_written_now(stored["model"]["likelihood"], likelihoods),
-        "prior": _as_written_now(stored["model"]["prior"], priors),
-    }
-    is_same = all(then[part] == manifest["model"][part] for part in parts)
-    if not is_same or not np.allclose(old["density"], new["density"], rtol=1e-2, atol=1e-3):
-        raise StoreError(
-            "the model's density is not that of the run",
-            "the same network, likelihood, prior and temperature",
-            "pass the model it began with",
-        )
-    if _as_written_now(old["method"], registry) != new["method"] or not np.allclose(
-        old["optimizer"], new["optimizer"], rtol=1e-2
-    ):
-        raise StoreError(
-            f"the method is {new['method']}", f"{old['method']}, as the run began", "pass the same settings"
-        )
-    augments = [run.get("augment", []) for run in (old, new)]
-    if len(augments[0]) != len(augments[1]) or not np.allclose(augments[0], augments[1], rtol=1e-2):
-        raise StoreError("augment is not that of the run", "the same function", "pass the one it began with")
-    if old["key"] != new["key"]:
-        raise StoreError("the key is not that of the run", "the same key", "pass the key it began with")
-
-
-def _as_written_now(stored: Json | None, home: Any) -> Json | None:
-    """With the defaults of settings that were not there yet when it was written; as it is where it is a user's own."""
-    if stored is None:
-        return None
-    try:
-        written: Json | None = home.to_json(home.from_json(stored))
-    except PosteriaError:
-        return stored
-    return written

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 import posteria as po
-from posteria.engine import checkpoint, loop
+from posteria.engine import checkpoint, chunks
 
 METHODS = {"map": po.MAP(num_epochs=300), "ensemble": po.Ensemble(po.MAP(num_epochs=300), 3)}
 REFERENCE = po.HMC(num_chains=2, num_draws=200, num_warmup=100, start="prior")
@@ -28,5 +28,5 @@ def compare(folder: Path | None, **changes: Any) -> Any:
 if __name__ == "__main__":
     checkpoint.CHECKPOINT_SECONDS = 0.0
     checkpoint.CHECKPOINT_SHARE = 1.0
-    loop.CHUNK_SECONDS = 0.02
+    chunks.CHUNK_SECONDS = 0.02
     compare(Path(sys.argv[1]))

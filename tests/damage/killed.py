@@ -17,10 +17,10 @@ import numpy as np
 import posteria as po
 from posteria import report
 from posteria.comparison.tell import results
-from posteria.engine import checkpoint, loop
+from posteria.engine import checkpoint, chunks
 from posteria.posteriors import export
 
-checkpoint.CHECKPOINT_SECONDS, checkpoint.CHECKPOINT_SHARE, loop.CHUNK_SECONDS = 0.0, 1.0, 0.005
+checkpoint.CHECKPOINT_SECONDS, checkpoint.CHECKPOINT_SHARE, chunks.CHUNK_SECONDS = 0.0, 1.0, 0.005
 HMC = po.HMC(num_chains=2, num_draws=60, num_warmup=20, num_leapfrog=3, start="prior")
 
 

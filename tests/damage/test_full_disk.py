@@ -22,7 +22,7 @@ from damage import killed
 from damage.subjects import QUICK, table
 from posteria import disk
 from posteria.cli import app
-from posteria.engine import checkpoint, loop
+from posteria.engine import checkpoint, chunks
 from posteria.errors import DiskError
 from posteria.posteriors import array_file
 
@@ -47,7 +47,7 @@ def often(monkeypatch) -> None:
     """Checkpoints as often as can be."""
     monkeypatch.setattr(checkpoint, "CHECKPOINT_SECONDS", 0.0)
     monkeypatch.setattr(checkpoint, "CHECKPOINT_SHARE", 1.0)
-    monkeypatch.setattr(loop, "CHUNK_SECONDS", 0.02)
+    monkeypatch.setattr(chunks, "CHUNK_SECONDS", 0.02)
 
 
 def command(*arguments: Any) -> None:

@@ -15,7 +15,7 @@ import jax  # noqa: E402
 import numpy as np  # noqa: E402
 
 from engine import on_a_mesh  # noqa: E402
-from posteria.engine import checkpoint, loop  # noqa: E402
+from posteria.engine import checkpoint, chunks  # noqa: E402
 
 METHODS = on_a_mesh.METHODS | {
     "long": po.HMC(num_chains=2, num_draws=400, num_warmup=200, num_leapfrog=4, step_size=0.02, start="init")
@@ -24,7 +24,7 @@ METHODS = on_a_mesh.METHODS | {
 
 def main(out: str, name: str, *often: str) -> None:
     if often:
-        checkpoint.CHECKPOINT_SECONDS, checkpoint.CHECKPOINT_SHARE, loop.CHUNK_SECONDS = 0.0, 1.0, 0.02
+        checkpoint.CHECKPOINT_SECONDS, checkpoint.CHECKPOINT_SHARE, chunks.CHUNK_SECONDS = 0.0, 1.0, 0.02
     model, data = on_a_mesh.problem()
     posterior = po.fit(
         model, data, METHODS[name], key=1, mesh=po.mesh(2, 2), out=f"{out}/{name}", if_exists="resume", progress=False

@@ -5,11 +5,11 @@ import sys
 import numpy as np
 
 import posteria as po
-from posteria.engine import checkpoint, loop
+from posteria.engine import checkpoint, chunks
 
 checkpoint.CHECKPOINT_SECONDS = 0.0  # as often as can be
 checkpoint.CHECKPOINT_SHARE = 1.0
-loop.CHUNK_SECONDS = 0.02
+chunks.CHUNK_SECONDS = 0.02
 
 METHODS = {
     "hmc": po.HMC(num_chains=2, num_draws=3000, num_warmup=300, start="prior"),

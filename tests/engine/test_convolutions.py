@@ -5,7 +5,7 @@ import numpy as np
 from flax import nnx
 
 import posteria as po
-from posteria.engine import loop
+from posteria.engine import chunks
 
 IMAGES = np.random.default_rng(0).normal(size=(12, 4, 4, 1)).astype(np.float32)
 LABELS = np.arange(12) % 2
@@ -24,11 +24,11 @@ def test_a_transposed_convolution_trains_step_by_step_to_the_same_weights(monkey
     model = po.Model(po.network(lambda key: Upsampled(nnx.Rngs(key))), po.likelihoods.Categorical())
     method = po.Ensemble(po.MAP(num_epochs=7, batch_size=6), 2)
     calls = []
-    chunk_of_calls = loop._chunk_of_calls
-    monkeypatch.setattr(loop, "_chunk_of_calls", lambda *args: calls.append(1) or chunk_of_calls(*args))
+    chunk_of_calls = chunks._chunk_of_calls
+    monkeypatch.setattr(chunks, "_chunk_of_calls", lambda *args: calls.append(1) or chunk_of_calls(*args))
     stepped = po.fit(model, (IMAGES, LABELS), method, progress=False)
     assert calls
-    monkeypatch.setattr(loop, "_holds_convolution", lambda *args: False)
+    monkeypatch.setattr(chunks, "_holds_convolution", lambda *args: False)
     looped = po.fit(model, (IMAGES, LABELS), method, progress=False)
     assert len(calls) == 1
     np.testing.assert_allclose(stepped.stored.flat, looped.stored.flat, atol=1e-4)

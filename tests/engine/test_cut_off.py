@@ -10,7 +10,7 @@ import pytest
 
 import posteria as po
 from posteria import tree
-from posteria.engine import checkpoint, loop
+from posteria.engine import checkpoint, chunks, loop
 
 FEW = {"num_draws": 6, "num_warmup": 8, "start": "prior"}
 BATCHES = FEW | {"num_chains": 2, "thinning": 3, "batch_size": 10}
@@ -55,7 +55,7 @@ def problem():
 def test_a_fit_cut_off_in_each_of_its_stages_ends_bit_identical(name, problem, tmp_path, monkeypatch):
     model, data = problem
     method = (METHODS | FURTHER)[name]
-    monkeypatch.setattr(loop, "CHUNK_SECONDS", 0.0)  # a chunk is one row
+    monkeypatch.setattr(chunks, "CHUNK_SECONDS", 0.0)  # a chunk is one row
     monkeypatch.setattr(checkpoint, "CHECKPOINT_SECONDS", -1.0)  # after each
     monkeypatch.setattr(checkpoint, "CHECKPOINT_SHARE", np.inf)
     check = loop.Run._check_finite

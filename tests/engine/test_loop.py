@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import posteria as po
-from posteria.engine import layout, loop
+from posteria.engine import chunks, layout
 from posteria.engine.loop import Kernel, Run
 
 
@@ -60,7 +60,7 @@ def test_a_step_is_traced_no_more_often_when_its_state_begins_weakly_typed(monke
         traces.append(1)
         return (jnp.asarray(state[0] + 1, jnp.int32), state[1] + 1), Info(jnp.zeros(()), jnp.asarray(1))
 
-    monkeypatch.setattr(loop, "MAX_CHUNK", 3)
+    monkeypatch.setattr(chunks, "MAX_CHUNK", 3)
     kernel = Kernel(lambda key, start, data: (zero, start), step)
     Run().loop(kernel, jax.random.key(0), jnp.zeros(2), None, num_steps=20, thinning=thinning)
     assert len(traces) == 3  # for its shapes, to see that it holds no convolution, and for its code
@@ -79,8 +79,8 @@ def test_a_chain_may_start_with_a_typed_key():
 @pytest.mark.parametrize("seconds", [1e-9, 1e9])
 def test_the_length_of_a_chunk_changes_nothing(monkeypatch, seconds):
     expected = run(num_steps=50, keep=keep_all)
-    monkeypatch.setattr(loop, "CHUNK_SECONDS", seconds)
-    monkeypatch.setattr(loop, "MAX_CHUNK", 7)
+    monkeypatch.setattr(chunks, "CHUNK_SECONDS", seconds)
+    monkeypatch.setattr(chunks, "MAX_CHUNK", 7)
     np.testing.assert_array_equal(run(num_steps=50, keep=keep_all).kept[1], expected.kept[1])
 
 

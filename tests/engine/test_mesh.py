@@ -108,7 +108,7 @@ def test_names_of_meshes_are_names_of_layouts():
     assert is_layout("mesh:2x2") and is_layout("mesh:1x512")
     assert not any(map(is_layout, ("mesh:", "mesh:2", "mesh:0x1", "mesh:2x2x2", "mesh:axb")))
     assert meshes.recorded_mesh("mesh:1x1").devices.shape == (1, 1)
-    assert meshes.recorded_mesh("mesh:1000x4") is None and meshes.recorded_mesh("threads") is None
+    assert meshes.recorded_mesh("mesh:1000x4") is None
 
 
 def test_a_mesh_of_one_device_resumes_bit_identically_and_says_what_it_was(tmp_path):

@@ -13,7 +13,17 @@ for block in re.findall(r"^```python\n(.*?)^```", PAGE, flags=re.M | re.S):
     exec(compile(block, "CONTRIBUTING.md", "exec"))  # its law classes are collected as this module's
 
 # where contributors' things are asked what they have
-ROOMS = ("models/", "curvature/", "posteriors/", "engine/", "methods/", "runs.py", "evidence.py", "comparison/")
+ROOMS = (
+    "models/",
+    "curvature/",
+    "posteriors/",
+    "engine/",
+    "methods/",
+    "run_record.py",
+    "runs.py",
+    "evidence.py",
+    "comparison/",
+)
 NO_HOOKS = {
     *(
         "fit",

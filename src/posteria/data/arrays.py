@@ -75,6 +75,28 @@ def parts(data: Data) -> tuple[Data, Data, Data]:
     return x, y, weight[0] if weight else None
 
 
+def given_parts(data: Data) -> tuple[Data, Data, Data]:
+    """The same of what a user gave: refused where it is no pair, None three times where there is nothing."""
+    if data is None:
+        return None, None, None
+    if not isinstance(data, tuple | list) or len(data) not in (2, 3):
+        raise DataError(
+            f"data is {type(data).__name__}", "a pair (x, y), or (x, y, weight), or None for the prior", "pass (x, y)"
+        )
+    return parts(data)
+
+
+def rows_that_count(x: Data, y: Data, weight: Data) -> tuple[Data, Data, Data]:
+    """Without those of weight 0; the weights None where each counts once."""
+    if weight is None:
+        return x, y, None
+    weight = check_weight(weight, num_rows(x))
+    if not weight.all():
+        counts = np.flatnonzero(weight)
+        x, y, weight = rows(x, counts), rows(y, counts), weight[counts]
+    return x, y, None if (weight == 1).all() else weight
+
+
 def weighted(terms: jax.Array, batch: Data) -> jax.Array:
     """Terms (batch,), each as often as its row counts."""
     _, _, weight = parts(batch)

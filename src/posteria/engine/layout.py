@@ -36,7 +36,9 @@ def choose(
 ) -> "Threads | Devices | Vectorised | Meshed":
     """The mesh that is asked for; else the recorded layout of an earlier run where this machine can still do it; else
     the one for this machine."""
-    if (mesh := mesh or recorded_mesh(recorded)) is not None:
+    if mesh is None and recorded is not None and recorded.startswith(PREFIX):
+        mesh = recorded_mesh(recorded)
+    if mesh is not None:
         return Meshed(mesh)
     if jax.default_backend() != "cpu" or recorded == Vectorised.name:
         return Vectorised()

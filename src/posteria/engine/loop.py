@@ -13,47 +13,25 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
 from posteria import tree
-from posteria.compiled import kept
 from posteria.data.arrays import Data
-from posteria.data.batches import RowsAhead
+from posteria.data.sources import is_source
 from posteria.engine import hosts
 from posteria.engine import layout as layouts
 from posteria.engine.checkpoint import Checkpoint, Rows
+from posteria.engine.chunks import Keep as Keep
+from posteria.engine.chunks import Kernel as Kernel
+from posteria.engine.chunks import Resident, is_float
 from posteria.engine.curves import Curve, OnLog, joined_tables
 from posteria.engine.progress import Progress
-from posteria.engine.streaming import Carried, Stream, is_float, source_in, typed
+from posteria.engine.streaming import Carried, Stream
 from posteria.errors import DensityError, SettingError
 from posteria.machine import check_room
 from posteria.settings import LARGEST_INT
-from posteria.trace import linear
 from posteria.tree import Arrays, Tree
-
-CHUNK_SECONDS = 0.5  # aimed at; progress is shown as often
-CHUNK_BYTES = 64 * 2**20  # of rows that a chain may hold on the device before they are fetched
-MAX_CHUNK = 2000  # rows
-
-
-Chain = tuple[jax.Array, Tree]  # key data and state
-Keep = Callable[[Tree], Tree]  # of a state, what is kept
-
-
-class Kernel(NamedTuple):
-    """What an iterative method hands to the loop.
-
-    A step leaves the types of the state as they are; Python's numbers in it get JAX's default types. Between kept
-    rows, info's floats are averaged and its counts summed. Where data come from a source, `init` and `step` are handed
-    a `Batch` in its place, which `batch_of` knows.
-    """
-
-    init: Callable[[jax.Array, Tree, Data], Tree]  # (key, start, data) -> state
-    step: Callable[[jax.Array, Tree, Data], tuple[Tree, Tree]]  # (key, state, data) -> (state, info)
-    rows: RowsAhead | None = None  # the rows that a step to come will see, so that a source can be read; None: all
-    first_rows: Callable[[jax.Array], jax.Array] | None = None  # (key) -> rows that `init` wants to see of a source
 
 
 class Trace(NamedTuple):
@@ -164,19 +142,10 @@ class Run:
         layout: Any = layouts.choose(num_chains, self._root._recorded_layout, self._mesh)
         self._record(layout.name, num_chains)
         keys = jax.random.key_data(jax.random.split(key, num_chains))
-        stream = None
-        if source_in(data) is not None:
-            if self._mesh is not None or hosts.are_several():
-                raise SettingError(
-                    "a source over a mesh or several hosts", "rows in memory there", "leave mesh= out, or pass arrays"
-                )
-            stream = Stream(kernel, keep, thinning, layout, data, self._name())
-            chains = stream.start(keys, starts)
-        else:
-            data = layout.share(data)
-            chains = layout.apply(_initialiser(kernel), layout.split((keys, starts)), data)
+        feed = self._feed(kernel, keep, thinning, layout, data)
+        chains = feed.start(keys, starts)
         one_chain = tree.index(layout.join(chains), 0)
-        kept_like, info_like = stream.shapes(one_chain) if stream else _row_shapes(kernel, keep, one_chain, data)
+        kept_like, info_like = feed.shapes(one_chain)
         if self._deadline is None:  # else it ends before
             row_bytes = num_chains * tree.num_bytes((kept_like, info_like))
             check_room(num_rows * row_bytes, f"{num_rows:,} rows of {self._name()}")
@@ -196,30 +165,15 @@ class Run:
             self._note_if_cut(final_when_late, infos, num_rows, is_over)
             return Trace(_own_state(layout, chains), kept.joined(), infos.joined(), infos.count)
 
-        capacity = _capacity(kept_like, num_rows)
-        if stream is not None:
-            pass
-        elif layout.name == layouts.Threads.name and _holds_convolution(kernel, tree.signature((one_chain, data))):
-            chunk = _chunk_of_calls(kernel, keep, thinning)
-        else:
-            chunk = _chunk(kernel, keep, thinning, capacity)
         self.progress.update(self._name(), infos.count, num_rows, "compiling")
-        if stream is None:
-            layout.compile(chunk, chains, data, 0, 0)
-        pace, began, count_before = 1, time.monotonic(), infos.count
+        feed.compile(chains, one_chain, num_rows)
+        began, count_before = time.monotonic(), infos.count
         is_done, is_late = False, 0
         here = chains, infos.count  # replaced as one: an interrupt never sees a state without its rows
         try:
             while not (is_done or is_late):
                 chains, first = here
-                if stream is not None:
-                    chains, rows, info, count = stream.advance(chains, num_rows)
-                else:
-                    count = min(pace, capacity, num_rows - first)
-                    chunk_began = time.monotonic()
-                    chains, rows, info = layout.unzip(layout.apply(chunk, chains, data, first, count))
-                    pace = max(1, int(count * min(8.0, CHUNK_SECONDS / (time.monotonic() - chunk_began))))
-                    rows, info = _first_rows((layout.join(rows), layout.join(info)), count)
+                chains, rows, info, count = feed.advance(chains, first, num_rows)
                 if count:  # of a source, a row may be longer than a block
                     self._check_finite(info, rows, first, thinning)
                     kept.append(rows, count)
@@ -230,7 +184,7 @@ class Run:
                     is_done = infos.count == num_rows or is_over(_last_row(info))
                 here = chains, infos.count
                 is_late = self._is_late() and infos.count > 0  # of a source, the first row may take long
-                pace, is_late, is_due = map(int, hosts.agreed(pace, is_late, checkpoint.is_due()))
+                feed.pace, is_late, is_due = map(int, hosts.agreed(feed.pace, is_late, checkpoint.is_due()))
                 if is_due and not is_done:
                     checkpoint.write(_state(layout, here[0]), here[1], kept, infos, num_rows, is_finished=False)
         except KeyboardInterrupt:
@@ -238,8 +192,7 @@ class Run:
                 checkpoint.write(_state(layout, here[0]), here[1], kept, infos, num_rows, is_finished=False)
             raise
         finally:
-            if stream is not None:
-                stream.close()
+            feed.close()
         state = _state(layout, chains)
         is_finished = is_done or final_when_late
         checkpoint.write(state, infos.count, kept, infos, num_rows, is_finished)
@@ -248,6 +201,16 @@ class Run:
         self._root._is_whole &= is_done
         self._note_if_cut(final_when_late, infos, num_rows, is_over)
         return Trace(_own_state(layout, chains), kept.joined(), infos.joined(), infos.count)
+
+    def _feed(self, kernel: Kernel, keep: Keep, thinning: int, layout: Any, data: Data) -> Resident | Stream:
+        """What takes chains further: by rows in memory, or of a source."""
+        if all(not is_source(leaf) for leaf in jax.tree.leaves(data)):
+            return Resident(kernel, keep, thinning, layout, data)
+        if self._mesh is not None or hosts.are_several():
+            raise SettingError(
+                "a source over a mesh or several hosts", "rows in memory there", "leave mesh= out, or pass arrays"
+            )
+        return Stream(kernel, keep, thinning, layout, data, self._name())
 
     def _record(self, layout: str, num_chains: int) -> None:
         before = self._root._recorded_layout
@@ -298,10 +261,6 @@ def _last_row(rows: Any) -> Any:
     return jax.tree.map(lambda leaf: leaf[:, -1], rows)
 
 
-def _first_rows(rows: Tree, count: int) -> Tree:
-    return jax.tree.map(lambda leaf: leaf[:, :count], rows)
-
-
 def _state(layout: Any, chains: Tree) -> Tree:
     return layout.join(chains)[1]
 
@@ -310,116 +269,3 @@ def _own_state(layout: Any, chains: Tree) -> Tree:
     """The kernel's, without what a stream carries beside it."""
     state = _state(layout, chains)
     return state.state if isinstance(state, Carried) else state
-
-
-@kept
-def _initialiser(kernel: Kernel) -> Callable[[Chain, Data], Chain]:
-    """(key data, start) -> (key data, state), for one chain."""
-
-    def initialise(chain: Chain, data: Data) -> Chain:
-        key_data, start = chain
-        return key_data, typed(kernel.init(jax.random.wrap_key_data(key_data), start, data))
-
-    return initialise
-
-
-@kept
-def _chunk(kernel: Kernel, keep: Keep, thinning: int, capacity: int) -> Callable[..., tuple[Chain, Tree, Tree]]:
-    """(chain, data, first, count) -> (chain, rows, infos): `count` rows of `thinning` steps, numbered from `first`."""
-
-    def run_chunk(chain: Chain, data: Data, first: jax.Array, count: jax.Array) -> tuple[Chain, Tree, Tree]:
-        key_data, state = chain
-        key = jax.random.wrap_key_data(key_data)
-
-        def step(state: Tree, number: jax.Array) -> tuple[Tree, Tree]:
-            return kernel.step(jax.random.fold_in(key, number), state, data)
-
-        def row(i: jax.Array, carry: tuple[Tree, Tree, Tree]) -> tuple[Tree, Tree, Tree]:
-            state, rows, infos = carry
-            number = (first + i) * thinning
-            if thinning == 1:
-                state, info = step(state, number)
-            else:  # one loop from zero, not a first step and a loop: the step is compiled once
-                no_info = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), info_like)
-                state, info = jax.lax.fori_loop(
-                    0, thinning, lambda j, carry: _add_step(step, carry, number + j), (state, no_info)
-                )
-            info = jax.tree.map(lambda total: total / thinning if is_float(total) else total, info)
-            rows, infos = jax.tree.map(
-                lambda buffer, value: buffer.at[i].set(value), (rows, infos), (keep(state), info)
-            )
-            return state, rows, infos
-
-        kept_like, info_like = _row_shapes(kernel, keep, chain, data)
-        rows, infos = jax.tree.map(lambda s: jnp.zeros((capacity, *s.shape), s.dtype), (kept_like, info_like))
-        state, rows, infos = jax.lax.fori_loop(0, count, row, (state, rows, infos))
-        return (key_data, typed(state)), rows, infos
-
-    return run_chunk
-
-
-@kept
-def _chunk_of_calls(kernel: Kernel, keep: Keep, thinning: int) -> Callable[..., tuple[Chain, Tree, Tree]]:
-    """The same with one compiled call a step: on CPU, XLA's convolution is twenty times slower in a compiled loop."""
-
-    @jax.jit
-    def step(chain: Chain, data: Data, number: jax.Array) -> tuple[Chain, Tree]:
-        key_data, state = chain
-        state, info = kernel.step(jax.random.fold_in(jax.random.wrap_key_data(key_data), number), state, data)
-        return (key_data, state), info
-
-    kept = jax.jit(lambda chain: keep(chain[1]))
-
-    @layouts.on_host
-    def run_calls(chain: Chain, data: Data, first: int, count: int) -> tuple[Chain, Tree, Tree]:
-        rows, infos = [], []
-        for i in range(first, first + count):
-            steps = []
-            for number in range(i * thinning, (i + 1) * thinning):
-                chain, info = step(chain, data, number)
-                steps.append(info)
-            rows.append(kept(chain))
-            total = jax.tree.map(lambda *values: sum(values), *steps)
-            infos.append(jax.tree.map(lambda value: value / thinning if is_float(value) else value, total))
-        return chain, tree.stack(rows) if rows else None, tree.stack(infos) if infos else None
-
-    return run_calls
-
-
-@kept
-def _holds_convolution(kernel: Kernel, signature: tree.Signature) -> bool:
-    treedef, leaves = signature
-    chain, data = treedef.unflatten(jax.ShapeDtypeStruct(*leaf) for leaf in leaves)
-    return linear.holds_convolution(lambda state, data: kernel.step(jax.random.key(0), state, data), chain[1], data)
-
-
-def _add_step(
-    step: Callable[[Tree, jax.Array], tuple[Tree, Tree]], carry: tuple[Tree, Tree], number: jax.Array
-) -> tuple[Tree, Tree]:
-    state, total = carry
-    state, info = step(state, number)
-    return state, jax.tree.map(jnp.add, total, info)
-
-
-def _row_shapes(kernel: Kernel, keep: Keep, chain: Chain, data: Data) -> tuple[Tree, Tree]:
-    """Shapes and dtypes of one kept row and of one row of info."""
-    return _row_shapes_of(kernel, keep, tree.signature((chain, data)))
-
-
-@kept
-def _row_shapes_of(kernel: Kernel, keep: Keep, signature: tree.Signature) -> tuple[Tree, Tree]:
-    def one_row(chain: Chain, data: Data) -> tuple[Tree, Tree]:
-        key_data, state = chain
-        state, info = kernel.step(jax.random.wrap_key_data(key_data), state, data)
-        return keep(state), info
-
-    treedef, leaves = signature
-    shapes: tuple[Tree, Tree] = jax.eval_shape(
-        one_row, *treedef.unflatten(jax.ShapeDtypeStruct(*leaf) for leaf in leaves)
-    )
-    return shapes
-
-
-def _capacity(kept_like: Tree, num_rows: int) -> int:
-    row_bytes = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(kept_like))
-    return int(min(num_rows, MAX_CHUNK, max(1, CHUNK_BYTES // max(1, row_bytes))))

@@ -69,10 +69,8 @@ def as_mesh(given: Any) -> Mesh:
     return Mesh(devices.transpose(names.index(CHAINS), names.index(ROWS)), (CHAINS, ROWS))
 
 
-def recorded_mesh(recorded: str | None) -> Mesh | None:
-    """That of an earlier run, where there are as many devices still."""
-    if recorded is None or not recorded.startswith(PREFIX):
-        return None
+def recorded_mesh(recorded: str) -> Mesh | None:
+    """That of an earlier run, by its layout's name, where there are as many devices still."""
     shape = tuple(map(int, recorded.removeprefix(PREFIX).split("x")))
     num = math.prod(shape)
     return Mesh(np.array(jax.devices()[:num]).reshape(shape), (CHAINS, ROWS)) if len(jax.devices()) >= num else None

@@ -13,15 +13,14 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
 
 from posteria import tree
 from posteria.compiled import kept
 from posteria.data.arrays import Data
-from posteria.data.batches import Batch
+from posteria.data.batches import Batch, RowsAhead
 from posteria.data.sources import Source, is_source
-from posteria.engine import hosts
 from posteria.engine import layout as layouts
+from posteria.engine.chunks import Keep, Kernel, first_rows, is_float, paced, typed
 from posteria.errors import TooLargeError
 from posteria.machine import readable
 from posteria.trace import linear
@@ -29,7 +28,6 @@ from posteria.tree import Structure, Tree
 
 BLOCK_BYTES = 32 * 2**20  # of batches that are read at once, for all chains
 MOST_STEPS = 256  # whose batches are a block
-CHUNK_SECONDS = 0.5  # aimed at
 
 
 class Carried(NamedTuple):
@@ -49,15 +47,10 @@ class Place(NamedTuple):
         return self.treedef.unflatten([*rest[: self.number], Batch(rows), *rest[self.number :]])
 
 
-def source_in(data: Data) -> Source | None:
-    """The source that stands among data, if there is one."""
-    return next((leaf for leaf in jax.tree.leaves(data) if is_source(leaf)), None)
-
-
 class Stream:
     """Takes chains further, where rows come from a source."""
 
-    def __init__(self, kernel: Any, keep: Any, thinning: int, layout: Any, data: Data, stage: str) -> None:
+    def __init__(self, kernel: Kernel, keep: Keep, thinning: int, layout: Any, data: Data, stage: str) -> None:
         leaves, treedef = jax.tree.flatten(data)
         index = next(i for i, leaf in enumerate(leaves) if is_source(leaf))
         self._source: Source = leaves[index]
@@ -74,7 +67,8 @@ class Stream:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="posteria-rows")
         self._next: tuple[int, Future[Data]] | None = None  # the first step of the block that is being read
         self._block: tuple[int, Data] | None = None  # and of the one that is used
-        self._size, self._pace = 0, 1
+        self._size = 0  # steps of a block
+        self.pace = 1  # steps, of the next stretch
 
     def start(self, keys: jax.Array, starts: Tree) -> Any:
         """Chains at their starts; each sees rows of its own where the kernel asks for some."""
@@ -88,21 +82,23 @@ class Stream:
         """Of one kept row, and of one row of info."""
         return jax.eval_shape(self._keep, chain[1].state), tree.structs(chain[1].total)
 
-    def advance(self, chains: Any, num_rows: int) -> tuple[Any, Tree, Tree, int]:
+    def compile(self, chains: Any, chain: Any, num_rows: int) -> None:
+        """With the first block, whose size is known then."""
+
+    def advance(self, chains: Any, first_row: int, num_rows: int) -> tuple[Any, Tree, Tree, int]:
         """Some steps on: chains, the rows that became whole, their infos, and how many there are of these."""
+        del first_row  # the chains know the number of their step, which may stand within a row
         keys, carried = self._layout.join(chains)
         number, num_steps = int(carried.number[0]), num_rows * self._thinning
         first, block = self._block_of(carried.state, number, num_steps)
-        count = min(self._pace, first + self._size - number, num_steps - number)
+        count = min(self.pace, first + self._size - number, num_steps - number)
         began = time.monotonic()
         together = self._layout.split((keys, carried, block))
         results = self._layout.apply(self._chunk(together), together, self._rest, number - first, count)
         chains, rows, infos = self._layout.unzip(results)
-        pace = max(1, int(count * min(8.0, CHUNK_SECONDS / (time.monotonic() - began))))
-        self._pace = int(hosts.agreed(pace)[0])
+        self.pace = paced(count, time.monotonic() - began)
         whole = (number + count) // self._thinning - number // self._thinning
-        kept_rows = jax.tree.map(lambda leaf: leaf[:, :whole], self._layout.join(rows))
-        return chains, kept_rows, jax.tree.map(lambda leaf: leaf[:, :whole], self._layout.join(infos)), whole
+        return chains, *first_rows((self._layout.join(rows), self._layout.join(infos)), whole), whole
 
     def close(self) -> None:
         self._thread.shutdown(wait=False, cancel_futures=True)
@@ -143,23 +139,24 @@ class Stream:
         return jax.tree.map(lambda leaf: np.asarray(leaf).reshape(*numbers.shape, *leaf.shape[1:]), read)
 
     def _suitable_size(self, states: Tree, num_steps: int) -> int:
-        batch_size = jax.eval_shape(self._kernel.rows, tree.index(states, 0), 0).shape[0]
+        batch_size = jax.eval_shape(_rows_of(self._kernel), tree.index(states, 0), 0).shape[0]
         step_bytes = tree.length(states) * batch_size * self._source.num_bytes // len(self._source)
         return int(np.clip(BLOCK_BYTES // max(1, step_bytes), 1, min(MOST_STEPS, num_steps)))
 
 
 @kept
-def _numbers(kernel: Any, size: int) -> Callable[[Tree, int], jax.Array]:
+def _numbers(kernel: Kernel, size: int) -> Callable[[Tree, int], jax.Array]:
     """(state, steps ahead) -> numbers of the rows of so many steps from there on, (step, row)."""
-    return jax.jit(lambda state, ahead: jax.vmap(lambda i: kernel.rows(state, ahead + i))(jnp.arange(size)))
+    rows_of = _rows_of(kernel)
+    return jax.jit(lambda state, ahead: jax.vmap(lambda i: rows_of(state, ahead + i))(jnp.arange(size)))
 
 
 @kept
-def _initialiser(kernel: Any, place: Place) -> Callable[..., tuple[jax.Array, Carried]]:
+def _initialiser(kernel: Kernel, place: Place) -> Callable[..., tuple[jax.Array, Carried]]:
     def initialise(chain: tuple[jax.Array, Tree, Data], rest: list[Any]) -> tuple[jax.Array, Carried]:
         key_data, start, rows = chain
         state = typed(kernel.init(jax.random.wrap_key_data(key_data), start, place.filled(rest, rows)))
-        batch_size = jax.eval_shape(kernel.rows, state, 0).shape[0]
+        batch_size = jax.eval_shape(_rows_of(kernel), state, 0).shape[0]
         batch = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((batch_size, *leaf.shape[1:]), leaf.dtype), rows)
         key = jax.random.wrap_key_data(key_data)
         info = jax.eval_shape(lambda b: kernel.step(key, state, place.filled(rest, b))[1], batch)
@@ -169,7 +166,7 @@ def _initialiser(kernel: Any, place: Place) -> Callable[..., tuple[jax.Array, Ca
 
 
 @kept
-def _chunk(kernel: Any, keep: Any, thinning: int, size: int, place: Place) -> Callable[..., Any]:
+def _chunk(kernel: Kernel, keep: Keep, thinning: int, size: int, place: Place) -> Callable[..., Any]:
     """(chain with its block, rest, offset, count) -> (chain, rows, infos): `count` steps from `offset` of the block."""
 
     def run_chunk(
@@ -199,7 +196,7 @@ def _chunk(kernel: Any, keep: Any, thinning: int, size: int, place: Place) -> Ca
 
 
 @kept
-def _chunk_of_calls(kernel: Any, keep: Any, thinning: int, size: int, place: Place) -> Callable[..., Any]:
+def _chunk_of_calls(kernel: Kernel, keep: Keep, thinning: int, size: int, place: Place) -> Callable[..., Any]:
     """The same with one compiled call a step, as in the loop of rows in memory."""
     step = jax.jit(lambda key_data, carried, rest, rows: _stepped(kernel, place, key_data, carried, rest, rows))
     kept_of = jax.jit(keep)
@@ -224,7 +221,7 @@ def _chunk_of_calls(kernel: Any, keep: Any, thinning: int, size: int, place: Pla
 
 @kept
 def _holds_convolution(
-    kernel: Any, keep: Any, thinning: int, size: int, place: Place, signature: tree.Signature
+    kernel: Kernel, keep: Keep, thinning: int, size: int, place: Place, signature: tree.Signature
 ) -> bool:
     treedef, leaves = signature
     (_, carried, block), rest = treedef.unflatten(jax.ShapeDtypeStruct(*leaf) for leaf in leaves)
@@ -234,10 +231,17 @@ def _holds_convolution(
     )
 
 
-def _stepped(kernel: Any, place: Place, key_data: jax.Array, carried: Carried, rest: list[Any], rows: Data) -> Carried:
+def _stepped(
+    kernel: Kernel, place: Place, key_data: jax.Array, carried: Carried, rest: list[Any], rows: Data
+) -> Carried:
     key = jax.random.fold_in(jax.random.wrap_key_data(key_data), carried.number)
     state, info = kernel.step(key, carried.state, place.filled(rest, rows))
     return Carried(typed(state), jax.tree.map(jnp.add, carried.total, info), carried.number + 1)
+
+
+def _rows_of(kernel: Kernel) -> RowsAhead:
+    assert kernel.rows is not None, "a kernel that sees all rows was refused"
+    return kernel.rows
 
 
 def _averaged(total: Tree, thinning: int) -> Tree:
@@ -247,12 +251,3 @@ def _averaged(total: Tree, thinning: int) -> Tree:
 
 def _zeros(like: Tree) -> Tree:
     return jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), like)
-
-
-def typed(state: Tree) -> Tree:
-    """With weak types, as Python's numbers have, made strong: a state that changed there would be compiled again."""
-    return jax.tree.map(lambda leaf: jax.lax.convert_element_type(leaf, jnp.result_type(leaf)), state)
-
-
-def is_float(value: ArrayLike) -> bool:
-    return bool(jnp.issubdtype(jnp.result_type(value), jnp.floating))

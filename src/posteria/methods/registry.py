@@ -175,3 +175,46 @@ def _value_from_json(method: str, name: str, value: Any) -> Any:
             "pass method= with it again",
         )
     return from_json(value) if isinstance(value, dict) else value
+
+
+# ---- what a method wants: itself, or one inside it
+
+
+def inside(method: Any) -> list[Any]:
+    """The methods that are settings of this one."""
+    if not dataclasses.is_dataclass(method):
+        return []
+    settings = (getattr(method, field.name) for field in dataclasses.fields(method))
+    return [setting for setting in settings if hasattr(setting, "fit")]
+
+
+def streams(method: Any, num_data: int, has_start: bool = False) -> bool:
+    """Whether a method is content with batches: itself, and those inside it."""
+    inner = inside(method)
+    if getattr(method, "variance_reduction", None) or getattr(method, "tune", None) or getattr(method, "polish", None):
+        return False
+    if hasattr(method, "batch_size"):
+        is_small = method.batch_size is not None and method.batch_size < num_data
+        return is_small and all(streams(part, num_data) for part in inner)
+    if hasattr(method, "structure"):  # Laplace's curvature is a sum over rows; its mode is `map`'s, or given
+        is_sum = method.structure in ("diagonal", "kron")
+        return is_sum and (all(streams(part, num_data) for part in inner) if inner else has_start)
+    return bool(inner) and all(streams(part, num_data) for part in inner)
+
+
+def takes_batches(method: Any) -> bool:
+    return hasattr(method, "batch_size") or any(map(takes_batches, inside(method)))
+
+
+def optimizer_of(method: Any) -> Any:
+    """The user's optimiser; None where there is none."""
+    own_optimizer = getattr(method, "optimizer", None)
+    found = (optimizer_of(part) for part in inside(method))
+    return own_optimizer if own_optimizer is not None else next((one for one in found if one is not None), None)
+
+
+def batch_size_of(method: Any) -> int | None:
+    """Rows a gradient; None: all of them."""
+    own_size: int | None = getattr(method, "batch_size", None)
+    inner = getattr(method, "method", getattr(method, "map", None))
+    return own_size if own_size is not None or not hasattr(inner, "fit") else batch_size_of(inner)

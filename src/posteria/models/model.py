@@ -9,12 +9,19 @@ import numpy as np
 
 from posteria import tree
 from posteria.compiled import contents, kept
-from posteria.data.arrays import Data, check_x
+from posteria.data.arrays import Data, check_x, num_rows, rows
 from posteria.errors import NetworkError, SettingError
 from posteria.models.likelihoods import Gaussian, Likelihood
 from posteria.models.priors import FanIn, Leaf, Prior, as_prior
 from posteria.models.scales import Scales
-from posteria.networks import Apply, Network, as_batch_of_one, network
+from posteria.networks import (
+    Apply,
+    Network,
+    as_batch_of_one,
+    check_is_function_of_one_datum,
+    check_outputs,
+    network,
+)
 from posteria.random import as_key
 from posteria.settings import Positive, checked
 from posteria.trace import linear
@@ -142,6 +149,40 @@ def network_structs(network: Network, spec: InputSpec | None) -> tree.Params:
                 "keep counters and buffers outside the parameters",
             )
     return structs
+
+
+def checked_structs(network: Network, spec: InputSpec | None) -> tree.Params:
+    """The same; says so where the network wants an input to initialise and there is none."""
+    try:
+        return network_structs(network, spec)
+    except (AttributeError, TypeError) as error:
+        if spec is None:
+            raise NetworkError(
+                "data is None, and the network needs an input to initialise",
+                "an x for its shapes",
+                "pass data=(x, None) for the prior",
+            ) from error
+        raise
+
+
+def check_network(network: Network, spec: InputSpec, x: Data) -> None:
+    """Refuse one whose output for a row depends on the other rows."""
+    passed = _checks_passed(network, spec)
+    if not passed and not network.by_datum:
+        params = initialiser(network, spec)(jax.random.key(0))
+        check_is_function_of_one_datum(network, params, rows(x, np.arange(min(3, num_rows(x)))))
+        passed.append("is a function of one datum")
+
+
+@kept
+def _checks_passed(network: Network, spec: InputSpec) -> list[str]:
+    """Remembered as long as the network is, so that each is made once."""
+    return []
+
+
+@kept
+def num_outputs_of(network: Network, spec: InputSpec) -> int:
+    return check_outputs(network, network_structs(network, spec), spec.zeros())
 
 
 @kept

@@ -13,26 +13,34 @@ from posteria.data.arrays import (
     Data,
     Rows,
     check_same_length,
-    check_weight,
     check_x,
+    given_parts,
     is_frame,
     num_rows,
     parts,
     rows,
+    rows_that_count,
     weighted,
 )
 from posteria.data.batches import Augment
 from posteria.data.sources import Source, as_source, is_source
-from posteria.errors import DataError, DensityError, NetworkError, SettingError
+from posteria.errors import DataError, DensityError, SettingError
 from posteria.machine import check_room
 from posteria.models import sums
 from posteria.models.bare_density import COPIES, broadcast_starts
 from posteria.models.bare_density import Density as Density
 from posteria.models.leaf import Leaf
 from posteria.models.likelihoods import factor_of
-from posteria.models.model import InputSpec, Model, initialiser, network_structs
+from posteria.models.model import (
+    InputSpec,
+    Model,
+    check_network,
+    checked_structs,
+    initialiser,
+    network_structs,
+    num_outputs_of,
+)
 from posteria.models.scales import Scales
-from posteria.networks import Network, check_is_function_of_one_datum, check_outputs
 
 FEWEST_A_ROW, MOST_A_ROW = 0.1, 10.0  # weight on average, beyond which the user is told what it means
 AUGMENTED = (
@@ -64,19 +72,19 @@ class Target:
         self.num_outputs: int | None = None
         self.columns: list[str] | None = None  # of a frame
         source = as_source(data)
-        x, y, weight = _parts(data if source is None else source.first)
+        x, y, weight = given_parts(data if source is None else source.first)
         if x is not None:
             self.columns = list(x.columns) if is_frame(x) else None
             x = check_x(x)
             self._spec = InputSpec.of(x)
             check_room(COPIES * tree.num_bytes(network_structs(model.network, self._spec)), "training this network")
-            self.num_outputs = _num_outputs(model.network, self._spec)
+            self.num_outputs = num_outputs_of(model.network, self._spec)
             if y is not None:
                 y = model.likelihood.check(y, self.num_outputs)
                 check_same_length(x, y)
-                x, y, weight = _counted(x, y, weight)
-            _check_network(model.network, self._spec, x)
-        self._network_structs = _structs(model, self._spec)
+                x, y, weight = rows_that_count(x, y, weight)
+            check_network(model.network, self._spec, x)
+        self._network_structs = checked_structs(model.network, self._spec)
         self.num_data = 0 if y is None else num_rows(x)
         self.data = None if y is None else tree.on_device((x, y) if weight is None else (x, y, weight))
         self.total_weight = self.num_data if y is None or weight is None else float(np.sum(weight, dtype=np.float64))
@@ -374,61 +382,8 @@ def _log_densities(target: Target | Density) -> Callable[[Params, Data], jax.Arr
     return jax.jit(lambda starts, data: jax.lax.map(lambda params: target.log_density(params, data), starts))
 
 
-def _structs(model: Model, spec: InputSpec | None) -> Params:
-    try:
-        return network_structs(model.network, spec)
-    except (AttributeError, TypeError) as error:
-        if spec is None:
-            raise NetworkError(
-                "data is None, and the network needs an input to initialise",
-                "an x for its shapes",
-                "pass data=(x, None) for the prior",
-            ) from error
-        raise
-
-
-def _parts(data: Data) -> tuple[Data, Data, Data]:
-    if data is None:
-        return None, None, None
-    if not isinstance(data, tuple | list) or len(data) not in (2, 3):
-        raise DataError(
-            f"data is {type(data).__name__}", "a pair (x, y), or (x, y, weight), or None for the prior", "pass (x, y)"
-        )
-    return parts(data)
-
-
-def _counted(x: Data, y: Data, weight: Data) -> tuple[Data, Data, Data]:
-    """The rows that count, and how often; None where each does once."""
-    if weight is None:
-        return x, y, None
-    weight = check_weight(weight, num_rows(x))
-    if not weight.all():
-        counts = np.flatnonzero(weight)
-        x, y, weight = rows(x, counts), rows(y, counts), weight[counts]
-    return x, y, None if (weight == 1).all() else weight
-
-
-def _check_network(network: Network, spec: InputSpec, x: Data) -> None:
-    passed = _checks_passed(network, spec)
-    if not passed and not network.by_datum:
-        params = initialiser(network, spec)(jax.random.key(0))
-        check_is_function_of_one_datum(network, params, rows(x, np.arange(min(3, num_rows(x)))))
-        passed.append("is a function of one datum")
-
-
 @kept
 def _prior_sampler(target: Target) -> Callable[[jax.Array], Params]:
     """key -> a draw of the network's parameters, and of their scales where they are inferred, compiled as one."""
     treedef = jax.tree.structure(target.structs["network"])
     return jax.jit(lambda key: target.model.sample_prior(key, target.leaves, treedef))
-
-
-@kept
-def _checks_passed(network: Network, spec: InputSpec) -> list[str]:
-    """Remembered as long as the network is, so that each is made once."""
-    return []
-
-
-@kept
-def _num_outputs(network: Network, spec: InputSpec) -> int:
-    return check_outputs(network, network_structs(network, spec), spec.zeros())
