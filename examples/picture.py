@@ -5,7 +5,6 @@ import sys
 import numpy as np
 
 import posteria as po
-from posteria.plots import bands
 
 METHODS = {"MAP": po.MAP(), "Ensemble of 10": po.Ensemble(po.MAP(), 10), "HMC": po.HMC()}
 
@@ -30,7 +29,7 @@ def main(path: str) -> None:
     figure, panels = plt.subplots(1, 3, figsize=(11, 3.6), sharex=True, sharey=True, layout="constrained")
     for axes, (name, method) in zip(panels, METHODS.items()):
         posterior = po.fit(model, data, method, key=0)
-        bands(axes, grid, posterior.predict(grid), data)
+        po.plots.bands(grid, posterior.predict(grid), data, ax=axes)
         axes.set_title(name, fontsize=13)
         axes.set_xlabel("x")
         axes.spines[["top", "right"]].set_visible(False)

@@ -94,7 +94,7 @@ def draw(path: Path, target: po.Target, ends: list, curve: Curve, losses: dict, 
     figure, (left, middle, right) = plt.subplots(1, 3, figsize=(15, 4.4), layout="constrained")
     bend = np.asarray(curve.points[1])
     through = po.surface(target, [*ends, tree.unraveller(target.structs)(jnp.asarray(bend))], num=grid, margin=0.2)
-    plane(left, through, names=("mode", "mode", "bend"), curve=curve, draws=draws)
+    plane(through, names=("mode", "mode", "bend"), curve=curve, draws=draws, ax=left)
     left.set_title("Loss on the plane of the curve")
 
     for (name, along), style in zip(losses.items(), (theme.REFERENCE, *theme.METHODS)):
@@ -109,7 +109,7 @@ def draw(path: Path, target: po.Target, ends: list, curve: Curve, losses: dict, 
     wide, next_wide = 3.0 * (directions[:, :2] * widths[:2]).T
     mean = np.asarray(swag.mean)
     corners = [mean - wide - next_wide, mean + wide - next_wide, mean - wide + next_wide]
-    plane(right, po.surface(target, corners, num=grid, margin=0.1), draws=draws)
+    plane(po.surface(target, corners, num=grid, margin=0.1), draws=draws, ax=right)
     right.set_title("SWAG's two widest directions")
     for axes in (left, right):
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=3, fontsize=8, frameon=False)

@@ -14,7 +14,7 @@ ROOT = Path(posteria.__file__).parent
 
 # From the ground floor up; rooms on one line may know each other.
 FLOORS = [
-    {"compiled", "compiled_files", "disk", "errors", "logs", "machine", "own", "settings", "tree", "random"},
+    {"cards", "compiled", "compiled_files", "disk", "errors", "logs", "machine", "own", "settings", "tree", "random"},
     {"diagnostics", "functions", "metrics"},
     {"data"},
     {"bridges", "modules", "networks", "nn"},

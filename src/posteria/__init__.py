@@ -45,6 +45,7 @@ _HOMES = {home.partition(":")[2]: home for home in SHELF.values()} | {
     "network": "posteria.networks:network",
     "nn": "posteria.nn",
     "plan": "posteria.planning:plan",
+    "plots": "posteria.plots",
     "priors": "posteria.models.priors",
     "publish": "posteria.posteriors.publish:publish",
     "register": "posteria.methods.registry:register",

@@ -8,6 +8,7 @@ from posteria import logs as logs
 from posteria import methods as methods
 from posteria import metrics as metrics
 from posteria import nn as nn
+from posteria import plots as plots
 from posteria import shift as shift
 from posteria.comparison.api import compare as compare
 from posteria.comparison.api import grade as grade

@@ -44,6 +44,13 @@ class Network:
     def __str__(self) -> str:
         return self.note or repr(self)
 
+    def described(self) -> str:
+        """In a line: a ready network by its settings, another by its note or its function's name."""
+        if self.spec is None:
+            return self.note or str(getattr(self.apply, "__qualname__", "a function"))
+        said = [f"{name}={value!r}" for name, value in self.spec.get("settings", {}).items() if value is not None]
+        return f"{self.spec['name']}({', '.join(said)})"
+
     @property
     def compiled_for(self) -> Any:
         """What compiled code is kept by: the function, which may be in several `Network`s, where it can hold any."""

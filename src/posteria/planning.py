@@ -16,6 +16,7 @@ import jax
 import numpy as np
 
 from posteria import tree
+from posteria.cards import preformatted
 from posteria.data.arrays import Data, rows
 from posteria.engine.loop import Run, Trace
 from posteria.errors import SettingError
@@ -138,6 +139,9 @@ class Plan:
                 f"{found.bytes_a_device / 1e9:,.2f} | {answer} | {found.shards} devices |"
             )
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        return preformatted(str(self))
 
     def __str__(self) -> str:
         name = type(self.method).__name__

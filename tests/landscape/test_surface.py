@@ -102,7 +102,7 @@ def test_the_picture_leaves_out_losses_that_overflowed():
     surface = po.surface(TARGET, POINTS, num=5)
     surface.losses.flags.writeable = True
     surface.losses[0, 0], surface.losses[4, 4] = np.inf, np.nan
-    plane(axes, surface, draws={"one": surface.points[:1]})
+    plane(surface, draws={"one": surface.points[:1]}, ax=axes)
     figure.canvas.draw()
     plt.close(figure)
 
@@ -114,7 +114,7 @@ def test_the_picture_shows_modes_curve_and_the_ellipse_of_draws():
     surface = po.surface(TARGET, POINTS, num=5)
     curve = po.connect(POINTS[0], POINTS[1], TARGET, num_steps=3)
     draws = np.random.default_rng(0).normal(size=(50, 4))
-    plane(axes, surface, names=("a", "b"), curve=curve, draws={"SWAG": draws})
+    plane(surface, names=("a", "b"), curve=curve, draws={"SWAG": draws}, ax=axes)
     _, labels = axes.get_legend_handles_labels()
     assert labels == ["SWAG", "curve", "straight line"]
     assert [text.get_text() for text in axes.texts] == ["a", "b"]

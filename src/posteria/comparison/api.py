@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from posteria.cards import preformatted
 from posteria.comparison.ask import SEEDS, Fold, Problem, ask, describe, kind_of, num_features
 from posteria.comparison.enter.entries import REFERENCE, Entry, as_entries, for_problem
 from posteria.comparison.judge.grades import grade_row
@@ -73,6 +74,9 @@ class Plan:
     budget: float | None = None
     tune: bool = False
     minutes: float | None = MINUTES
+
+    def _repr_html_(self) -> str:
+        return preformatted(self.text)
 
     def run(
         self,

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
+from posteria.cards import preformatted
 from posteria.data import cells
 from posteria.data.date_spelling import is_either_way, periods_of, plain
 from posteria.data.recognise import MAX_LEVELS, Recognised, check_asked, recognised, stand_in
@@ -78,6 +79,9 @@ class TablePlan:
 
     def __str__(self) -> str:
         return self.text()
+
+    def _repr_html_(self) -> str:
+        return preformatted(self.text())
 
     def to_json(self) -> Json:
         return asdict(self)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from posteria import tree
+from posteria.cards import Card
 from posteria.compiled import contents, kept
 from posteria.data.arrays import Data, check_x, num_rows, rows
 from posteria.errors import NetworkError, SettingError
@@ -64,6 +65,19 @@ class Model:
 
     def __str__(self) -> str:
         return f"{self!r}\nscales learnt: {self.learnt}" if self.learnt else repr(self)
+
+    def described(self) -> list[tuple[str, str]]:
+        """Its parts in words, by name."""
+        parts = [
+            ("network", self.network.described()),
+            ("likelihood", repr(self.likelihood)),
+            ("prior", repr(self.prior)),
+        ]
+        parts += [("scales learnt", self.learnt)] if self.learnt else []
+        return parts + ([("temperature", f"{self.temperature:g}")] if self.temperature != 1 else [])
+
+    def _repr_html_(self) -> str:
+        return Card("Model", self.described()).html()
 
     def having_learnt(self, words: str) -> "Model":
         """The same model, which says so when it is printed."""

@@ -1,6 +1,7 @@
-"""Pictures. Matplotlib is imported when one is drawn."""
+"""Pictures. Each is drawn on `ax`, Matplotlib axes of yours, or on the current ones, which it returns."""
 
 from posteria.plots.bands import bands
+from posteria.plots.judged import predicted, quantiles_of_truth, reliability, rhat, traces
 from posteria.plots.plane import plane
 
-__all__ = ["bands", "plane"]
+__all__ = ["bands", "plane", "predicted", "quantiles_of_truth", "reliability", "rhat", "traces"]

@@ -6,7 +6,7 @@ import numpy as np
 
 from posteria.landscape.connect import Curve
 from posteria.landscape.surface import Surface
-from posteria.plots.theme import INK, METHODS
+from posteria.plots.theme import INK, METHODS, axes_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -16,19 +16,20 @@ ELLIPSE_STDS = 2.0
 
 
 def plane(
-    axes: "Axes",
     surface: Surface,
     *,
     names: tuple[str, ...] = (),
     curve: Curve | None = None,
     draws: dict[str, np.ndarray] | None = None,
     label: str = "loss (nats)",
-) -> None:
-    """Draw contours of the loss on Matplotlib axes, the points with their `names`, and a `curve`.
+    ax: "Axes | None" = None,
+) -> "Axes":
+    """Draw contours of the loss, the points with their `names`, and a `curve`.
 
     `draws` are flat weights (draw, size) by name: each is projected, with the ellipse of two standard deviations.
     Contours are closer together where the loss is low.
     """
+    axes = axes_of(ax)
     losses = np.ma.masked_invalid(surface.losses.T)  # left white where they overflowed
     low, high = losses.min(), losses.max()
     rise = max(high - low, 1e-12)
@@ -52,6 +53,7 @@ def plane(
         axes.plot(*place, "o", color="white", mec=INK, ms=8)
         axes.annotate(name, place, xytext=(0, -14), textcoords="offset points", ha="center", fontsize=9, color=INK)
     axes.set_aspect("equal", adjustable="box")
+    return axes
 
 
 def _ellipse(places: np.ndarray) -> np.ndarray:

@@ -5,7 +5,10 @@ sheet, which knows both (`posteria.plots.svg`). Hues follow Okabe and Ito 2008, 
 stands out from its paper.
 """
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 class Colour(NamedTuple):
@@ -71,6 +74,15 @@ METHODS = tuple(  # past seven the hues come back with another marker and dash
 BASELINES = tuple(
     Style(MUTED, marker, dash) for marker, dash in (("<", (0, (3, 2))), (">", (0, (1, 1.5))), ("h", "-"), ("p", "-"))
 )
+
+
+def axes_of(ax: "Axes | None") -> "Axes":
+    """Those given, else the current ones of pyplot, as a notebook has them."""
+    if ax is not None:
+        return ax
+    from matplotlib import pyplot
+
+    return pyplot.gca()
 
 
 def styles(roles: list[str]) -> list[Style]:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from posteria import tree
+from posteria.cards import Card, Shown
 from posteria.data import arrays, sources
 from posteria.data.arrays import Data
 from posteria.errors import DataError, SettingError
@@ -16,6 +17,7 @@ from posteria.models.model import Model
 from posteria.models.target import Target
 from posteria.posteriors.predictive import Predictive, half_widths_of
 from posteria.posteriors.scale_summary import in_words
+from posteria.posteriors.telling import posterior_card
 from posteria.posteriors.verbs import verb
 from posteria.random import as_key
 from posteria.tree import Arrays, Json
@@ -24,7 +26,7 @@ PREDICT_KEY = 0  # predictions of sampled posteriors are the same every time
 PREDICT_DRAWS = 100  # of posteriors that hold no fixed set of draws
 
 
-class Posterior(ABC):
+class Posterior(Shown, ABC):
     """A distribution over functions. Holds the model, and no training data unless it says so.
 
     `holds_training_data`: a Gaussian process predicts from the rows it was fitted to.
@@ -46,6 +48,9 @@ class Posterior(ABC):
         self.attached: Json = {}  # JSON of the user's that travels with it: how a table was prepared
         # what was measured each epoch, as columns "stage", "chain", "epoch" and numbers; empty where there were none
         self.history: Arrays = {}
+
+    def _card(self) -> Card:
+        return posterior_card(self)
 
     @property
     def model(self) -> Model:

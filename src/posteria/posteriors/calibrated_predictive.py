@@ -9,6 +9,7 @@ import numpy as np
 from posteria.errors import CapabilityError, SettingError
 from posteria.posteriors.conformal import ScoreDistribution, check_level, threshold
 from posteria.posteriors.predictive import Predictive
+from posteria.posteriors.telling import ShownPrediction
 from posteria.random import as_key
 
 Parts = list[tuple[np.ndarray, np.ndarray]]  # (rows, the scores that hold for them)
@@ -16,7 +17,7 @@ MOST_SUMMED = 2000  # counts up to which moments are sums
 FARTHEST = 1e-9  # of the upper tail, left out of those sums
 
 
-class CalibratedNumbers:
+class CalibratedNumbers(ShownPrediction):
     """y = centre + half-width x score: centre and half-widths are the prediction's, the score is distributed as those
     of the calibration rows."""
 
@@ -185,7 +186,7 @@ class CalibratedCounts(CalibratedNumbers):
         return mean, variance
 
 
-class CalibratedClasses:
+class CalibratedClasses(ShownPrediction):
     """Scaled probabilities, and sets of classes that hold the right one as often as promised."""
 
     def __init__(self, plain: Predictive, parts: Parts, temperature: float) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from posteria import diagnostics
+from posteria.cards import Card, Remark
 
 RHAT_LIMIT = 1.05
 ESS_WANTED = 100  # independent draws behind a mean, and behind each tail
@@ -123,6 +124,13 @@ class Diagnosis:
         """By which heats, in words; empty where none is above 1 by more than chance and tolerance."""
         hot = {name: heat for name, heat in self.heats.items() if heat[0] - 1 > _margin(heat[1])}
         return " and ".join(HEATS[name].format(f"{mean:.2f} ± {error:.2f}") for name, (mean, error) in hot.items())
+
+    def _repr_html_(self) -> str:
+        lines = str(self).splitlines()[1:-1]
+        facts = [(line[:11].strip(), line[11:].strip()) for line in lines if line.startswith(("  R-hat", "  ESS"))]
+        facts += [("", line.strip()) for line in lines if not line.startswith(("  R-hat", "  ESS"))]
+        tone = "good" if self.has_converged else "" if self.is_point else "bad"
+        return Card(str(self).splitlines()[0], facts, [Remark(self.verdict, tone)]).html()
 
     def __str__(self) -> str:
         lines = [

@@ -22,6 +22,7 @@ from posteria.data.sources import as_array
 from posteria.errors import CapabilityError, DataError, SettingError
 from posteria.machine import on_host
 from posteria.models.likelihoods import Likelihood
+from posteria.posteriors.telling import ShownPrediction
 from posteria.random import as_key
 
 BLOCK_ELEMENTS = 2**21  # of draws x inputs x outputs held at once
@@ -35,7 +36,7 @@ LEAST_WIDTH = 1e-3  # of a half-width, in units of both together
 Statistic = Callable[..., tree.Tree]  # (likelihood, own, outputs, y, *shared) -> of a block of rows
 
 
-class Predictive:
+class Predictive(ShownPrediction):
     """What is predicted for each row of x; computed when asked for, and the same every time.
 
     `mean`, `std`, `aleatoric`, `epistemic` are (n, targets), `probs` is (n, classes). For real and count targets

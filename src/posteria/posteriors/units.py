@@ -6,15 +6,19 @@ import numpy as np
 
 from posteria.data.standardise import Standardiser
 from posteria.posteriors.predictive import Predictive
+from posteria.posteriors.telling import ShownPrediction
 
 
-class PredictiveInUnits:
+class PredictiveInUnits(ShownPrediction):
     """A `Predictive` of standardised targets, with the same surface, in the targets' own units."""
 
     def __init__(self, standardised: Predictive, scale: Standardiser) -> None:
         self._standardised = standardised
         self._mean = np.atleast_1d(scale.mean)  # (target,)
         self._std = np.atleast_1d(scale.std)
+
+    def __len__(self) -> int:
+        return len(self._standardised)
 
     @property
     def mean(self) -> np.ndarray:
