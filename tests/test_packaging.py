@@ -24,6 +24,7 @@ DISTRIBUTIONS = {
     "arviz_base": "arviz-base",
     "tensorboardX": "tensorboardx",
     "PIL": "pillow",
+    "mlflow": "mlflow-skinny",
 }
 
 
@@ -52,8 +53,9 @@ def imported(source: str) -> set[str]:
 
 def test_what_is_imported_is_required_and_what_is_required_is_imported():
     modules = set().union(*(imported(path.read_text()) for path in Path(posteria.__file__).parent.rglob("*.py")))
-    modules -= {*sys.stdlib_module_names, "posteria", "predict"}  # `predict` is an exported folder's own
-    wanted = ("arviz", "baselines", "equinox", "images", "remote", "serve", "tensorboard", "testing", "torch")
+    # `predict` is an exported folder's own; IPython is there where a notebook is
+    modules -= {*sys.stdlib_module_names, "posteria", "predict", "IPython"}
+    wanted = ("arviz", "baselines", "equinox", "images", "mlflow", "remote", "serve", "tensorboard", "testing", "torch")
     brought = extras(*wanted)
     required = names(PROJECT["dependencies"] + brought) | {"pyarrow"}  # of the extra "tables"
     assert {DISTRIBUTIONS.get(name, name) for name in modules} == required

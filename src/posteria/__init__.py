@@ -42,6 +42,7 @@ _HOMES = {home.partition(":")[2]: home for home in SHELF.values()} | {
     "mesh": "posteria.engine.mesh:mesh",
     "methods": "posteria.methods",
     "metrics": "posteria.metrics",
+    "mlflow": "posteria.mlflow",
     "network": "posteria.networks:network",
     "nn": "posteria.nn",
     "plan": "posteria.planning:plan",

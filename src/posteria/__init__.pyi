@@ -7,6 +7,7 @@ from posteria import functions as functions
 from posteria import logs as logs
 from posteria import methods as methods
 from posteria import metrics as metrics
+from posteria import mlflow as mlflow
 from posteria import nn as nn
 from posteria import plots as plots
 from posteria import shift as shift

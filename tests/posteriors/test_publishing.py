@@ -56,6 +56,17 @@ def test_others_read_its_arrays(folder):
         np.testing.assert_array_equal(array, own[name])
 
 
+def test_the_card_begins_with_what_a_hub_of_models_reads(folder):
+    yaml = pytest.importorskip("yaml", reason="PyYAML is not installed")
+    empty, front, rest = (folder / "README.md").read_text().split("---\n", 2)
+    said = yaml.safe_load(front)
+    assert not empty and said == {
+        "library_name": "posteria",
+        "tags": ["bayesian", "uncertainty", "jax", "hmc", "draws"],
+    }
+    assert rest.lstrip().startswith("# hmc")
+
+
 def test_the_card_has_what_was_measured_and_how_to_load_it(posterior, folder):
     card = (folder / "README.md").read_text()
     log_likelihood = float(np.mean(posterior.predict(X).log_prob(Y)))

@@ -1,6 +1,7 @@
 """Publish a posterior: the folder that `publishing` reads, with a card for people."""
 
 import hashlib
+import json
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,7 @@ def _card(posterior: Posterior, title: str, scores: Json) -> str:
     needs_network = model.network.spec is None
     call = f'po.load("{title}", network=...)' if needs_network else f'po.load("{title}")'
     lines = [
+        *_front_matter(posterior),
         f"# {title}",
         "",
         "Samples of a Bayesian posterior, published by Posteria. It reads the folder from a path or a URL, checks",
@@ -119,3 +121,13 @@ def _card(posterior: Posterior, title: str, scores: Json) -> str:
         lines += ["", "## What was noted", "", *(f"- {note}" for note in facts["notes"])]
     lines += ["", f"Versions: {', '.join(f'{name} {version}' for name, version in saving.versions().items())}.", ""]
     return "\n".join(lines)
+
+
+def _front_matter(posterior: Posterior) -> list[str]:
+    """What a hub of models reads first, as YAML; a JSON text is one."""
+    tags = ["bayesian", "uncertainty", "jax", posterior.facts.get("method", {}).get("name", ""), posterior.kind]
+    lines = ["---", "library_name: posteria", "tags:", *(f"- {json.dumps(tag)}" for tag in dict.fromkeys(tags) if tag)]
+    if (posterior.attached.get("preparation") or {}).get("encoder"):
+        kind = "classification" if posterior.model.likelihood.kind == "classes" else "regression"
+        lines.append(f"pipeline_tag: tabular-{kind}")
+    return [*lines, "---", ""]
