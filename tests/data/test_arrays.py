@@ -58,6 +58,16 @@ def test_non_finite_values_are_refused_with_their_rows():
         check_x(jnp.array([jnp.nan, 1.0]), name="y")
     with pytest.raises(DataError, match=r"x/mask has 1 NaN"):
         check_x({"mask": np.array([np.nan]), "tokens": np.array([1])})
+    for bad in (np.nan, np.inf, -np.inf):  # rows in any order of memory, both widths
+        for form in (np.zeros((4, 3), np.float32), np.zeros((4, 3), order="F"), np.zeros((8, 3))[::2]):
+            form[2, 1] = bad
+            with pytest.raises(DataError, match=r"1 NaN or infinite values \(row 2\)"):
+                check_x(form)
+
+
+def test_large_values_are_finite_though_their_squares_are_not():
+    x = np.full((3, 2), 3e38, np.float32)
+    np.testing.assert_array_equal(check_x(x), x)
 
 
 def test_non_finite_values_of_a_frame_are_refused_with_their_columns():

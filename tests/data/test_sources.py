@@ -216,3 +216,14 @@ def test_pages_of_a_map_are_given_back(tmp_path, monkeypatch):
     reader = sources.reader(np.load(saved(tmp_path)[0], mmap_mode="r"))
     for _ in range(3):  # what was read stays right
         np.testing.assert_array_equal(reader(np.array([4, 1, 200])), X[[4, 1, 200]])
+
+
+def test_rows_of_a_map_stand_where_jax_takes_them_as_they_are(tmp_path):
+    reader = sources.reader(np.load(saved(tmp_path)[0], mmap_mode="r"))
+    for numbers in (np.array([4, 1, 200]), np.arange(3, 9)):
+        rows = reader(numbers)
+        assert rows.ctypes.data % sources.ALIGNMENT == 0 and rows.flags.c_contiguous
+    assert reader(np.array([], int)).shape == (0, X.shape[1])
+    for wrong in (np.array([0, 300]), np.array([5, -1])):
+        with pytest.raises(IndexError, match="of 300"):
+            reader(wrong)

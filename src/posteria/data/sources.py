@@ -7,6 +7,7 @@ slices and lists of rows), data sets of Hugging Face (by lists of rows), torch's
 
 import contextlib
 import hashlib
+import math
 import mmap
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -23,6 +24,7 @@ from posteria.tree import path_string
 SAMPLED_ROWS = 64  # of a source, that its fingerprint is made of
 MAPPED_BYTES = 2**28  # read through a memory map, after which its pages are given back
 AROUND = 2**16  # bytes that the system maps with a page that is touched
+ALIGNMENT = 64  # bytes
 ASK_AGAIN = (
     "give it a length and rows by number: write it to .npy files and pass po.data.source('x.npy', 'y.npy'), or an "
     "object with __len__ and __getitem__ (np.memmap, an HDF5 or zarr array, a torch Dataset)"
@@ -190,14 +192,28 @@ class _MappedReader:
         self._array, self._num_read = array, 0
 
     def __call__(self, numbers: np.ndarray) -> np.ndarray:
-        place: Any = slice(int(numbers[0]), int(numbers[-1]) + 1) if len(numbers) and _is_run(numbers) else numbers
-        rows = np.array(self._array[place])
-        self._num_read += rows.nbytes + (AROUND * len(numbers) if isinstance(place, np.ndarray) else 0)
-        if self._num_read > MAPPED_BYTES and self._array.mode in ("r", "r+"):
+        rows = aligned_empty((len(numbers), *self._array.shape[1:]), self._array.dtype)
+        if len(numbers) and _is_run(numbers):
+            rows[...] = self._array[int(numbers[0]) : int(numbers[-1]) + 1]
+            self._num_read += rows.nbytes
+        else:
+            if len(numbers) and (numbers.min() < 0 or numbers.max() >= len(self._array)):
+                raise IndexError(f"rows {numbers.min()} to {numbers.max()} of {len(self._array)}")
+            np.take(self._array, numbers, axis=0, out=rows, mode="clip")  # other modes go through a copy
+            self._num_read += rows.nbytes + AROUND * len(numbers)
+        if min(self._num_read, self._array.nbytes) > MAPPED_BYTES and self._array.mode in ("r", "r+"):
             self._num_read = 0
             with contextlib.suppress(AttributeError, ValueError, OSError):  # a view of a view, or another system
                 self._array._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
         return rows
+
+
+def aligned_empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """Where JAX uses the memory as it is, on a CPU, rather than copy it."""
+    size = math.prod(shape) * dtype.itemsize
+    raw = np.empty(size + ALIGNMENT, np.uint8)
+    begin = -raw.ctypes.data % ALIGNMENT
+    return raw[begin : begin + size].view(dtype).reshape(shape)
 
 
 def _is_run(numbers: np.ndarray) -> bool:

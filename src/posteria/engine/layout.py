@@ -3,8 +3,9 @@ Over a mesh that the user gives: `engine.mesh`.
 
 A layout holds per-chain values in its own form ("chains"): `split` makes it from arrays with a leading chain axis,
 `join` goes back to NumPy, `apply(fn, chains, *shared)` maps `fn(chain, *shared)`, `unzip` takes the results of a
-function that returns a tuple apart, and `compile` is an `apply` whose results nobody wants. Layouts round differently
-in the last bit, so a run records its own.
+function that returns a tuple apart, `zip` puts one more value beside those of each chain, `one_by_one` maps and joins
+while the chains themselves are at work, and `compile` is an `apply` whose results nobody wants. Layouts round
+differently in the last bit, so a run records its own.
 """
 
 import os
@@ -100,6 +101,12 @@ class Threads:
     def unzip(self, results: list[Tree]) -> tuple[list[Tree], ...]:
         return tuple(list(part) for part in zip(*results))
 
+    def zip(self, chains: list[Tree], more: list[Tree]) -> list[Tree]:
+        return [(*chain, part) for chain, part in zip(chains, more)]
+
+    def one_by_one(self, fn: OfChain, chains: list[Tree], *shared: Tree) -> Tree:
+        return self.join([_jit(fn)(chain, *shared) for chain in chains])
+
     def compile(self, fn: OfChain, chains: list[Tree], *shared: Tree) -> None:
         self.apply(fn, chains[:1], *shared)
 
@@ -129,6 +136,12 @@ class Devices:
     def unzip(self, results: tuple[Tree, ...]) -> tuple[Tree, ...]:
         return results
 
+    def zip(self, chains: tuple[Tree, ...], more: Tree) -> tuple[Tree, ...]:
+        return *chains, more
+
+    def one_by_one(self, fn: OfChain, chains: Tree, *shared: Tree) -> Tree:
+        return self.join(self.apply(fn, chains, *shared))
+
     def compile(self, fn: OfChain, chains: Tree, *shared: Tree) -> None:
         self.apply(fn, chains, *shared)
 
@@ -154,6 +167,12 @@ class Vectorised:
 
     def unzip(self, results: tuple[Tree, ...]) -> tuple[Tree, ...]:
         return results
+
+    def zip(self, chains: tuple[Tree, ...], more: Tree) -> tuple[Tree, ...]:
+        return *chains, more
+
+    def one_by_one(self, fn: OfChain, chains: Tree, *shared: Tree) -> Tree:
+        return self.join(self.apply(fn, chains, *shared))
 
     def compile(self, fn: OfChain, chains: Tree, *shared: Tree) -> None:
         self.apply(fn, chains, *shared)

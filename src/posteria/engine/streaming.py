@@ -65,9 +65,11 @@ class Stream:
         self._place = Place(treedef, index)
         self._rest = layout.share([leaf for leaf in leaves if not is_source(leaf)])
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="posteria-rows")
-        self._next: tuple[int, Future[Data]] | None = None  # the first step of the block that is being read
-        self._block: tuple[int, Data] | None = None  # and of the one that is used
+        self._next: tuple[int, Future[Any]] | None = None  # the first step of the block that is being read
+        self._block: tuple[int, Any] | None = None  # and of the one that is used, as the layout has it
         self._size = 0  # steps of a block
+        self._number: int | None = None  # of the next step
+        self._run_chunk: Callable[..., Any] | None = None
         self.pace = 1  # steps, of the next stretch
 
     def start(self, keys: jax.Array, starts: Tree) -> Any:
@@ -87,68 +89,70 @@ class Stream:
 
     def advance(self, chains: Any, first_row: int, num_rows: int) -> tuple[Any, Tree, Tree, int]:
         """Some steps on: chains, the rows that became whole, their infos, and how many there are of these."""
-        del first_row  # the chains know the number of their step, which may stand within a row
-        keys, carried = self._layout.join(chains)
-        number, num_steps = int(carried.number[0]), num_rows * self._thinning
-        first, block = self._block_of(carried.state, number, num_steps)
+        del first_row  # a step may stand within a row
+        if self._number is None:  # 0, or where a resumed run had come to
+            self._number = int(self._layout.join(chains)[1].number[0])
+        number, num_steps = self._number, num_rows * self._thinning
+        first, block = self._block_of(chains, number, num_steps)
         count = min(self.pace, first + self._size - number, num_steps - number)
         began = time.monotonic()
-        together = self._layout.split((keys, carried, block))
+        together = self._layout.zip(chains, block)
         results = self._layout.apply(self._chunk(together), together, self._rest, number - first, count)
         chains, rows, infos = self._layout.unzip(results)
         self.pace = paced(count, time.monotonic() - began)
-        whole = (number + count) // self._thinning - number // self._thinning
+        self._number = number + count
+        whole = self._number // self._thinning - number // self._thinning
         return chains, *first_rows((self._layout.join(rows), self._layout.join(infos)), whole), whole
 
     def close(self) -> None:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _chunk(self, chains: Any) -> Callable[..., Any]:
-        arguments = self._kernel, self._keep, self._thinning, self._size, self._place
-        if self._layout.name == layouts.Threads.name and _holds_convolution(
-            *arguments, tree.signature((chains[0], self._rest))
-        ):
-            return _chunk_of_calls(*arguments)
-        return _chunk(*arguments)
+        if self._run_chunk is None:
+            arguments = self._kernel, self._keep, self._thinning, self._size, self._place
+            is_of_calls = self._layout.name == layouts.Threads.name and _holds_convolution(
+                *arguments, tree.signature((chains[0], self._rest))
+            )
+            self._run_chunk = (_chunk_of_calls if is_of_calls else _chunk)(*arguments)
+        return self._run_chunk
 
     # ---- blocks
 
-    def _block_of(self, states: Tree, number: int, num_steps: int) -> tuple[int, Data]:
+    def _block_of(self, chains: Any, number: int, num_steps: int) -> tuple[int, Any]:
         """The block that holds step `number`, and the number of its first step; the next is then being read."""
         if not self._size:
-            self._size = self._suitable_size(states, num_steps)
+            self._size = self._suitable_size(chains, num_steps)
         if self._block is None or not 0 <= number - self._block[0] < self._size:
             if self._next is None or self._next[0] != number:  # the first, or a resumed run's
-                self._next = number, self._thread.submit(self._read_block, states, 0)
+                self._next = number, self._thread.submit(self._read_block, chains, 0)
             self._block = number, self._next[1].result()
             after = number + self._size
             self._next = None
             if after < num_steps:
-                self._next = after, self._thread.submit(self._read_block, states, self._size)
+                self._next = after, self._thread.submit(self._read_block, chains, self._size)
         return self._block
 
-    def _read_block(self, states: Tree, ahead: int) -> Data:
-        """Of all chains: leaves (chain, step, row, ...)."""
-        of_state = _numbers(self._kernel, self._size)
-        num_chains = tree.length(states)
-        numbers = np.stack([np.asarray(of_state(tree.index(states, i), ahead)) for i in range(num_chains)])
-        return self._read(numbers)
+    def _read_block(self, chains: Any, ahead: int) -> Any:
+        """Of all chains, leaves (chain, step, row, ...), on the devices where the layout wants them."""
+        numbers = self._layout.one_by_one(_numbers(self._kernel, self._size), chains, ahead)
+        return jax.device_put(self._layout.split(self._read(np.asarray(numbers))))
 
     def _read(self, numbers: np.ndarray) -> Data:
         read = self._source.read_rows(numbers.reshape(-1))
         return jax.tree.map(lambda leaf: np.asarray(leaf).reshape(*numbers.shape, *leaf.shape[1:]), read)
 
-    def _suitable_size(self, states: Tree, num_steps: int) -> int:
+    def _suitable_size(self, chains: Any, num_steps: int) -> int:
+        states = self._layout.join(chains)[1].state
         batch_size = jax.eval_shape(_rows_of(self._kernel), tree.index(states, 0), 0).shape[0]
         step_bytes = tree.length(states) * batch_size * self._source.num_bytes // len(self._source)
         return int(np.clip(BLOCK_BYTES // max(1, step_bytes), 1, min(MOST_STEPS, num_steps)))
 
 
 @kept
-def _numbers(kernel: Kernel, size: int) -> Callable[[Tree, int], jax.Array]:
-    """(state, steps ahead) -> numbers of the rows of so many steps from there on, (step, row)."""
+def _numbers(kernel: Kernel, size: int) -> Callable[[tuple[jax.Array, Carried], int], jax.Array]:
+    """(chain, steps ahead) -> numbers of the rows of so many steps from there on, (step, row)."""
     rows_of = _rows_of(kernel)
-    return jax.jit(lambda state, ahead: jax.vmap(lambda i: rows_of(state, ahead + i))(jnp.arange(size)))
+    return lambda chain, ahead: jax.vmap(lambda i: rows_of(chain[1].state, ahead + i))(jnp.arange(size))
 
 
 @kept
@@ -185,6 +189,8 @@ def _chunk(kernel: Kernel, keep: Keep, thinning: int, size: int, place: Place) -
         def step(i: jax.Array, carry: tuple[Carried, Tree, Tree]) -> tuple[Carried, Tree, Tree]:
             before, rows, infos = carry
             now = _stepped(kernel, place, key_data, before, rest, tree.index(block, offset + i))
+            if thinning == 1:  # without a branch, through which XLA would copy the state
+                return write((now, rows, infos))
             return jax.lax.cond(now.number % thinning == 0, write, lambda c: c, (now, rows, infos))
 
         like = jax.eval_shape(keep, carried.state), carried.total
