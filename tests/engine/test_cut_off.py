@@ -33,6 +33,7 @@ FURTHER = {
     "anchored-ensemble": po.AnchoredEnsemble(3, po.MAP(num_epochs=5)),
     "epinet": po.Epinet(SHORT, num_epochs=6, batch_size=20),
     "flow": po.MeanField(family="flow", num_epochs=6, batch_size=20),
+    "multiplicative": po.MeanField(family="multiplicative", num_epochs=6, batch_size=20),
     "normal-mixture": po.MeanField(family="mixture", num_components=2, num_epochs=6, batch_size=20),
     "elliptical-slice": po.EllipticalSlice(**FEW),
     "subspace": po.Subspace(po.EllipticalSlice(num_draws=6, num_warmup=8), rank=2, swag=SNAPSHOTS),

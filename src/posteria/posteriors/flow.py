@@ -1,7 +1,8 @@
 """Normalising flows over the weights: unit noise through couplings by splines, then an affine map.
 
 A coupling moves every other coordinate along a monotone spline, a scale and a shift that the coordinates between them
-choose, so that its slope is known. Dinh et al. 2017; Durkan et al. 2019, Neural Spline Flows.
+choose, so that its slope is known (a plain one has no spline). Dinh et al. 2017; Durkan et al. 2019, Neural Spline
+Flows.
 """
 
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from posteria.tree import Arrays
 REACH = 5.0  # unit noise beyond it is left as it is
 BINS = 8
 NUM_CHOSEN = 3 * BINS + 1  # of a coordinate: widths, heights and inner slopes of the spline, a scale and a shift
+NUM_PLAIN = 2  # a scale and a shift
 LARGEST_SCALE = 3.0  # of its logarithm
 LEAST_BIN, LEAST_SLOPE = 1e-3, 1e-3
 MOMENT_DRAWS = 20_000  # from which mean and covariance are read, of few coordinates; fewer of many
@@ -28,14 +30,16 @@ MOMENT_ELEMENTS = 2**24
 Layer = dict[str, Any]  # weights of the network that chooses the splines: "inner", "inner_bias", "outer", "outer_bias"
 
 
-def new_layers(key: jax.Array, size: int, num_layers: int, num_hidden: int) -> list[Layer]:
-    """Couplings that leave all as it is."""
+def new_layers(
+    key: jax.Array, size: int, num_layers: int, num_hidden: int, num_chosen: int = NUM_CHOSEN
+) -> list[Layer]:
+    """Couplings that leave all as it is; of `NUM_PLAIN` chosen for a coordinate, without splines."""
     layers = []
     for number, key_layer in enumerate(jax.random.split(key, num_layers)):
         num_moved = len(range(number % 2, size, 2))
         num_given = size - num_moved
         inner = jax.random.normal(key_layer, (num_given, num_hidden)) / max(1, num_given) ** 0.5
-        outer = jnp.zeros((num_hidden, num_moved * NUM_CHOSEN))
+        outer = jnp.zeros((num_hidden, num_moved * num_chosen))
         layers.append(
             {
                 "inner": inner,
@@ -61,10 +65,20 @@ def _couple(layer: Layer, first: int, values: jax.Array) -> tuple[jax.Array, jax
     if not len(moved):  # of one coordinate, every other coupling
         return values, moved
     hidden = jnp.tanh(given @ layer["inner"] + layer["inner_bias"])
-    raw = (hidden @ layer["outer"] + layer["outer_bias"]).reshape(len(moved), NUM_CHOSEN)
-    moved, log_slopes = jax.vmap(spline)(moved, raw[:, :-2])
+    raw = (hidden @ layer["outer"] + layer["outer_bias"]).reshape(len(moved), -1)
+    log_slopes = jnp.zeros(())
+    if raw.shape[1] > NUM_PLAIN:
+        moved, log_slopes = jax.vmap(spline)(moved, raw[:, :-2])
     log_scale = LARGEST_SCALE * jnp.tanh(raw[:, -2] / LARGEST_SCALE)
-    return values.at[first::2].set(jnp.exp(log_scale) * moved + raw[:, -1]), log_slopes + log_scale
+    moved = jnp.exp(log_scale) * moved + raw[:, -1]
+    return _in_turn(*((given, moved) if first else (moved, given))), log_slopes + log_scale
+
+
+def _in_turn(even: jax.Array, odd: jax.Array) -> jax.Array:
+    """Coordinates 0, 2, 4... and 1, 3, 5...; a scatter would do it too, slowly."""
+    size = len(even) + len(odd)
+    pairs = jnp.stack([even, jnp.concatenate([odd, jnp.zeros(len(even) - len(odd), odd.dtype)])], axis=1)
+    return pairs.reshape(-1)[:size]
 
 
 def spline(value: jax.Array, raw: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -131,19 +145,26 @@ class Flow(Spread):
         return residual.T @ residual / len(draws)
 
     def arrays(self) -> Arrays:
-        parts = {f"{number}.{name}": array for number, layer in enumerate(self.layers) for name, array in layer.items()}
-        return {
-            name: np.asarray(part) for name, part in {"offset": self.offset, "factor": self.factor, **parts}.items()
-        }
+        return {"offset": np.asarray(self.offset), "factor": np.asarray(self.factor)} | layers_to_arrays(self.layers)
 
     @classmethod
     def from_arrays(cls, arrays: Arrays) -> "Flow":
-        names = [name.split(".", 1) for name in arrays if "." in name]
-        num_layers = 1 + max((int(number) for number, _ in names), default=-1)
-        layers: list[Layer] = [{} for _ in range(num_layers)]
-        for number, name in names:
-            layers[int(number)][name] = arrays[f"{number}.{name}"]
-        return cls(arrays["offset"], arrays["factor"], layers)
+        return cls(arrays["offset"], arrays["factor"], layers_from_arrays(arrays))
+
+
+def layers_to_arrays(layers: list[Layer]) -> Arrays:
+    return {
+        f"{number}.{name}": np.asarray(array) for number, layer in enumerate(layers) for name, array in layer.items()
+    }
+
+
+def layers_from_arrays(arrays: Arrays) -> list[Layer]:
+    """From those of `layers_to_arrays`, which have a dot in their names."""
+    names = [name.split(".", 1) for name in arrays if "." in name]
+    layers: list[Layer] = [{} for _ in range(1 + max((int(number) for number, _ in names), default=-1))]
+    for number, name in names:
+        layers[int(number)][name] = arrays[f"{number}.{name}"]
+    return layers
 
 
 def centred(layers: list[Layer], factor: jax.Array) -> Flow:

@@ -38,6 +38,7 @@ MODULES = (
     "linearised",
     "masks",
     "mixture",
+    "multiplicative",
     "normal_mixture",
     "process",
     "pruned",

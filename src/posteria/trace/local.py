@@ -64,12 +64,21 @@ def _treatment(leaf: Leaf, estimator: str, num_axes: int) -> str:
 
 
 def noisy(apply: Apply, estimator: str, points: frozenset[str] = frozenset()) -> Callable[..., jax.Array]:
-    """`run(means, stds, x, key, turn=0)`: the outputs, each datum with its own draw as far as `estimator` can.
+    """`run(means, stds, x, key, turn=0, factors=None)`: the outputs, each datum with its own draw as far as `estimator`
+    can.
 
-    Leaves in `points` have no noise, whatever their std. `turn` is that of `fast_normal`.
+    Leaves in `points` have no noise, whatever their std. `turn` is that of `fast_normal`. `factors`, by path (datum,
+    unit), multiply a leaf's means by its input units, for each datum: of leaves that are local or by flipout.
     """
 
-    def run(means: tree.Params, stds: tree.Params, x: Data, key: jax.Array, turn: jax.Array | int = 0) -> jax.Array:
+    def run(
+        means: tree.Params,
+        stds: tree.Params,
+        x: Data,
+        key: jax.Array,
+        turn: jax.Array | int = 0,
+        factors: Noise | None = None,
+    ) -> jax.Array:
         num_data = tree.length(x)
         paths, treedef = tree.paths(means), jax.tree.structure(means)
         found = find(apply, means, x)
@@ -88,11 +97,14 @@ def noisy(apply: Apply, estimator: str, points: frozenset[str] = frozenset()) ->
         moved |= {path: mean[path] + std[path] * each[path, 0] for path in paths if how[path] == EACH_DATUM}
         axes = [0 if how[path] == EACH_DATUM else None for path in paths]
 
-        def rule(operation: Operation, extra: tuple[Noise, Noise]) -> tuple[jax.Array, None]:
-            normals, signs = extra
+        def rule(operation: Operation, extra: tuple[Noise, Noise, Noise]) -> tuple[jax.Array, None]:
+            normals, signs, factors = extra
             path, dtype = operation.path, operation.x.dtype
             op = _as_vector_times_matrix(operation) if how[path] == LOCAL else operation.op
-            centre = op(operation.x, operation.weight)
+            seen = operation.x
+            if path in factors:
+                seen = seen * factors[path].reshape(operation.unit_shape).astype(dtype)
+            centre = op(seen, operation.weight)
             if how[path] == LOCAL:
                 spread = op(operation.x**2, operation.as_operand(variance[path].astype(dtype)))
                 if path in bias_of:
@@ -110,13 +122,13 @@ def noisy(apply: Apply, estimator: str, points: frozenset[str] = frozenset()) ->
 
         leaves = [moved[path] for path in paths]
         if EACH_DATUM not in how.values():
-            return walk(treedef.unflatten(leaves), x, (each, signs))[0]
+            return walk(treedef.unflatten(leaves), x, (each, signs, factors or {}))[0]
 
-        def one(leaves: list[jax.Array], datum: tree.Tree, extra: tuple[Noise, Noise]) -> jax.Array:
+        def one(leaves: list[jax.Array], datum: tree.Tree, extra: tuple[Noise, Noise, Noise]) -> jax.Array:
             batch, extra = jax.tree.map(lambda leaf: leaf[None], (datum, extra))
             return jax.tree.map(lambda leaf: leaf[0], walk(treedef.unflatten(leaves), batch, extra)[0])
 
-        return jax.vmap(one, in_axes=(axes, 0, 0))(leaves, x, (each, signs))
+        return jax.vmap(one, in_axes=(axes, 0, 0))(leaves, x, (each, signs, factors or {}))
 
     return run
 

@@ -31,7 +31,7 @@ from posteria.models.likelihoods import factor_of
 from posteria.models.priors import normal_of
 from posteria.models.target import Target
 from posteria.random import fast_normal
-from posteria.trace.local import noisy
+from posteria.trace.local import Noise, noisy
 from posteria.trace.moments import moments
 
 FIT_SHARE = 0.95  # of max_seconds; the rest estimates the ELBO
@@ -105,8 +105,12 @@ class Bound:
         if self.estimator == "weights" or hasattr(self.target.model.prior, "joint_log_prob"):
             draw = self.family.prior_draw(phi, key)
         else:
-            draw = draw_each(mean, std, key)
+            draw = self._draw_for_prior(phi, (mean, std), key)
         return total + log_prior_where_not_normal(self.target, self.cast(draw), normals)
+
+    def _draw_for_prior(self, phi: Phi, marginals: Marginals, key: jax.Array) -> tree.Params:
+        """Of which every weight by itself has its distribution."""
+        return draw_each(*marginals, key)
 
     def log_likelihood(
         self,
@@ -115,8 +119,9 @@ class Bound:
         batch: Data,
         marginals: Marginals | None = None,
         turn: jax.Array | int = 0,
+        factors: Noise | None = None,
     ) -> jax.Array:
-        """One term a datum, times its weight: (batch,)."""
+        """One term a datum, times its weight: (batch,). `factors` are those of `noisy`."""
         if self.estimator == "weights":
             relative = self.cast(self.family.draw(phi, key))
             return self.target.log_likelihood(self.target.absolute(relative), batch)
@@ -128,7 +133,7 @@ class Bound:
         if self.estimator == "moments":
             variances = jax.tree.map(jnp.square, std["network"])
             return weighted(self._by_cubature(own, *self._moments(mean["network"], variances, x), y), batch)
-        outputs = self._noisy(mean["network"], std["network"], x, key_network, turn)
+        outputs = self._noisy(mean["network"], std["network"], x, key_network, turn, factors)
         return weighted(self._log_prob(own, outputs[:, None] if outputs.ndim == 1 else outputs, y), batch)
 
     def _given_scales(self, marginals: Marginals, key: jax.Array) -> Marginals:

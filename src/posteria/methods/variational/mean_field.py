@@ -1,7 +1,8 @@
 """Variational inference: the Gaussian over the weights that is closest to the posterior in KL(q || p).
 
 Maximises E_q[log joint] / T + entropy(q) by stochastic gradients. Hinton & van Camp 1993; Graves 2011; Blundell et al.
-2015, Weight Uncertainty in Neural Networks; Kingma, Salimans & Welling 2015 (`local`); Wen et al. 2018 (`flipout`).
+2015, Weight Uncertainty in Neural Networks; Kingma, Salimans & Welling 2015 (`local`); Wen et al. 2018 (`flipout`);
+Louizos & Welling 2017 (`multiplicative`).
 """
 
 from collections.abc import Callable
@@ -26,6 +27,7 @@ from posteria.methods.variational.boosting import boosted
 from posteria.methods.variational.bound import Bound, Info, State
 from posteria.methods.variational.families import Phi
 from posteria.methods.variational.flow_family import FlowFamily
+from posteria.methods.variational.multiplicative_family import MultiplicativeBound, MultiplicativeFamily
 from posteria.methods.variational.rank_one_family import FACTOR_PRIOR, RankOneFamily
 from posteria.models.target import Target, check_starts
 from posteria.posteriors.gaussian import GaussianPosterior
@@ -43,12 +45,14 @@ DEFAULT_ESTIMATORS = {
     "lowrank": "path",
     "rank-one": "weights",
     "flow": "path",
+    "multiplicative": "local",
     "mixture": "local",  # of its first component
 }
 MAX_FULL = 5000  # parameters: the full family holds their square, a flow networks of them
 WITHOUT_SCALES = {  # families, and why they cannot infer the prior's scales
     "rank-one": "a matrix of the rank-one family is a point, of which no scale can be inferred",
     "flow": "a flow is over the weights themselves",
+    "multiplicative": "its multipliers are of the weights themselves",
     "mixture": "its components are over the weights themselves",
 }
 
@@ -65,7 +69,9 @@ class MeanField(variational.VariationalCosts):
     `family`: "diagonal"; "full" (any covariance; small networks); "lowrank" (diagonal plus `rank` directions);
     "rank-one" (each matrix is a point times noise of two vectors: the memory of one network); "flow" (any shape, by
     couplings of splines; up to some thousand weights, and better with several `num_samples`; its mean and variances are
-    read off draws); "mixture" (up to `num_components` Gaussians of independent weights, added one after another where
+    read off draws); "multiplicative" (each matrix's means times a flow over its input units, of any size: what a flow
+    is to weights, this is to units; its bound is of the weights and the flow together, and so a little lower than that
+    of the weights); "mixture" (up to `num_components` Gaussians of independent weights, added one after another where
     the bound gains most).
     `num_samples` draws a step. `start`: "init", "map", "prior", or weights; `initial_std` in units of the prior.
     `kl_weights`: "even" over an epoch's batches, or "blundell" (2^-i for batch i). `optimizer` is any Optax
@@ -80,7 +86,7 @@ class MeanField(variational.VariationalCosts):
     learning_rate: Positive = 0.01
     optimizer: Optimizer | None = None
     estimator: Literal["local", "flipout", "weights", "moments", "local-independent"] | None = None
-    family: Literal["diagonal", "full", "lowrank", "rank-one", "flow", "mixture"] = "diagonal"
+    family: Literal["diagonal", "full", "lowrank", "rank-one", "flow", "multiplicative", "mixture"] = "diagonal"
     rank: Several = 10
     num_components: Several = 4
     num_samples: Several = 1
@@ -216,7 +222,7 @@ def _ascent(
         # along the path gradients shrink to nothing: a longer memory of how large they were would hold up the end
         squares_decay = 0.99 if estimator == "path" else 0.999
         optimizer = optax.adam(optax.cosine_decay_schedule(learning_rate, num_steps), b2=squares_decay)
-    bound = Bound(target, family, estimator)
+    bound = (MultiplicativeBound if isinstance(family, MultiplicativeFamily) else Bound)(target, family, estimator)
     num_batches = variational.steps_per_epoch(target, batch_size)
     is_turned = _each_datum_has_its_noise(target, estimator)
 
@@ -268,6 +274,8 @@ def _family(target: Target, name: str, rank: int) -> Any:
         )
     if name == "flow":
         return FlowFamily(target)
+    if name == "multiplicative":
+        return MultiplicativeFamily(target)
     if name == "lowrank":
         return families.LowRankFamily(target, rank)
     return RankOneFamily(target) if name == "rank-one" else families.family(target, name.replace("mixture", "diagonal"))
