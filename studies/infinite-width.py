@@ -6,7 +6,7 @@ make (of as many independent draws of the limit as the chains have effective one
 section 5.
 
     make study NAME=infinite-width               widths 3, 10 and 30: some minutes
-    make study NAME=infinite-width SCALE=full    up to 300 and longer chains: half an hour
+    make study NAME=infinite-width SCALE=full    up to 300 and longer chains: some minutes
 """
 
 from itertools import pairwise
