@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 import posteria as po
 from posteria.cli import app
 from posteria.errors import DataError
-from posteria.plots.functions import Line, before_and_after
+from posteria.plots.drawn_functions import Line, before_and_after
 
 
 @pytest.fixture

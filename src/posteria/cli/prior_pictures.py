@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from posteria.data.preparation import Preparation
     from posteria.models.model import Model
     from posteria.models.priors import Prior
-    from posteria.plots.functions import Line
+    from posteria.plots.drawn_functions import Line
 
 NUM_POINTS = 61
 BEYOND = 0.5  # of the data's range, on either side
@@ -72,7 +72,7 @@ def prior(
     from posteria import disk, runs
     from posteria.data.origin import read_origin
     from posteria.models.tabular import model_for
-    from posteria.plots.functions import before_and_after
+    from posteria.plots.drawn_functions import before_and_after
 
     suffix = out.suffix.lower().removeprefix(".")
     if suffix not in ("png", "svg", "pdf"):
@@ -158,7 +158,7 @@ def line_along(
     """The others at their medians, or their most frequent values."""
     import numpy as np
 
-    from posteria.plots.functions import Line
+    from posteria.plots.drawn_functions import Line
 
     frame = _frame(source)
     values = frame[name]

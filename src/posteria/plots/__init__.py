@@ -1,7 +1,7 @@
 """Pictures. Each is drawn on `ax`, Matplotlib axes of yours, or on the current ones, which it returns."""
 
 from posteria.plots.bands import bands
-from posteria.plots.functions import before_and_after, functions
+from posteria.plots.drawn_functions import before_and_after, functions
 from posteria.plots.judged import predicted, quantiles_of_truth, reliability, rhat, traces
 from posteria.plots.plane import plane
 
