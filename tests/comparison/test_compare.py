@@ -112,7 +112,9 @@ def test_means_standard_errors_and_paired_differences_are_those_of_the_rows_on_d
             for row, value in zip(rows, values):
                 sums[row] = sums.get(row, 0.0) + (value - mean) / 32
         by_rows = sum(value**2 for value in sums.values()) * len(sums) / (len(sums) - 1)
-        return np.sqrt(by_rows + by_split.mean(1).var(ddof=1) / 2)
+        within = np.mean([values.var(ddof=1) / 16 for values in by_split])  # of a split's mean, by its own rows
+        by_rows_alone = max(0.0, within - by_rows)  # what these put into the variance between two splits
+        return np.sqrt(by_rows + max(0.0, by_split.mean(1).var(ddof=1) / 2 - by_rows_alone))
 
     kept = {
         row["name"]: -np.array(

@@ -13,6 +13,7 @@ from posteria.cli.app import Json, Quiet, app
 from posteria.cli.fits import INTERRUPTED, NetworkText, PriorStd
 from posteria.cli.printing import print_json, say
 from posteria.cli.table_options import As, Encoding, Ignore, Kind, Target, as_pairs
+from posteria.errors import SettingError
 
 if TYPE_CHECKING:
     from posteria.comparison.api import Comparison
@@ -64,6 +65,18 @@ def compare(
     tune: Annotated[
         bool, typer.Option("--tune", help="Choose settings on validation rows, at the method's cost.")
     ] = False,
+    shift: Annotated[
+        bool,
+        typer.Option("--shift", help="Score at five severities of shift too: noise, missing, drift, unseen, tilt."),
+    ] = False,
+    shift_by: Annotated[
+        str | None,
+        typer.Option(help="Only these shifts, separated by commas; of images, corruptions.", show_default=False),
+    ] = None,
+    attack: Annotated[
+        str | None,
+        typer.Option(help="Score on rows moved against it, by sizes, as 0.05,0.1.", show_default=False),
+    ] = None,
     baselines: Annotated[bool, typer.Option(help="Linear and boosted models of scikit-learn beside.")] = True,
     out: Annotated[Path, typer.Option("--out", "-o", help="The folder to write; run again, it goes on.")] = Path(OUT),
     replace: Annotated[bool, typer.Option("--replace", help="Begin anew where the folder holds a comparison.")] = False,
@@ -106,6 +119,8 @@ def compare(
             "encoding": encoding,
             "budget": budget,
             "tune": tune,
+            "shift": _names(shift_by) or shift or None,
+            "attack": _sizes(attack),
         }
     planned = workers.planned(recipe)
     say(f"{planned.text}\nreport, rewritten after each row: {out / 'index.html'}", quiet)
@@ -130,7 +145,20 @@ def compare(
             typer.echo(problem["title"])
             for answer in problem["answers"].values():
                 typer.echo(f"  {answer['text']}")
+            for text in (problem["shift"] or {"texts": []})["texts"]:
+                typer.echo(f"  {text}")
     say(f"report: {out / 'index.html'}", quiet)
+
+
+def _names(text: str | None) -> list[str]:
+    return [name.strip() for name in (text or "").split(",") if name.strip()]
+
+
+def _sizes(text: str | None) -> list[float]:
+    try:
+        return [float(each) for each in _names(text)]
+    except ValueError:
+        raise SettingError(f"--attack {text}", "numbers, separated by commas", "as --attack 0.05,0.1") from None
 
 
 def _rewrite(out: Path, comparison: "Comparison", quiet: bool) -> None:

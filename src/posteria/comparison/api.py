@@ -137,6 +137,8 @@ def compare(
     seeds: int | list[int] = SEEDS,
     test: tuple[Any, Any] | None = None,
     out_of_distribution: Mapping[str, Any] | None = None,
+    shift: Any = None,
+    attack: Any = None,
     baselines: bool = True,
     budget: float | None = None,
     tune: bool = False,
@@ -153,8 +155,10 @@ def compare(
     sampler that stands for the truth (None: there is none), or the path of an npz of predictions made elsewhere, with
     `probs` (n, class), `quantiles` (level, n) or `samples` (draw, n). Each seed is another random split and fit; with
     `test = (x, y)` the split is given. `budget` is a number of gradient evaluations for every method; `tune=True`
-    tries a few settings on validation rows first, charged to the method. `minutes` cap the reference. With `out`, the
-    fits and results are written there as they come, and an interrupted comparison continues.
+    tries a few settings on validation rows first, charged to the method. `minutes` cap the reference. `shift=True` (or
+    names of `po.shift.TABLE_SHIFTS` or, of images, `po.shift.CORRUPTIONS`) scores every method on the test rows at five
+    severities of each too, and `attack=[0.1]` on rows moved by so much against it and against another network. With
+    `out`, the fits and results are written there as they come, and an interrupted comparison continues.
     """
     planned = plan(
         data,
@@ -169,6 +173,8 @@ def compare(
         test=test,
         out_of_distribution=out_of_distribution,
         name=name,
+        shift=shift,
+        attack=attack,
     )
     return planned.run(out, if_exists=if_exists, progress=progress, command="po.compare(...)", on_update=on_update)
 

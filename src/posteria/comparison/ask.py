@@ -24,6 +24,7 @@ from posteria.models.target import Target
 from posteria.posteriors.store import fingerprint
 from posteria.posteriors.units import in_units
 from posteria.settings import CountFromZero, checked, up_to
+from posteria.shift.conditions import Asked, asked
 from posteria.tree import Json
 
 SEEDS = 1  # splits, unless more are asked for
@@ -47,11 +48,13 @@ class Fold:
     preparation: Preparation | None = None
     test_rows: np.ndarray | None = None  # their numbers in the file they came from, the first is 0
     features: Features | None = None  # rows as they came, column by column
+    memory: Json = field(default_factory=dict)  # what is found once for all rows of a comparison, by name
 
-    def predict(self, posterior: Any, x: Data) -> Any:
+    def predict(self, posterior: Any, x: Data, num_draws: int | None = None) -> Any:
         """A posterior's (or a baseline's) prediction in the data's own units."""
-        predictive = posterior.predict(x)
-        return in_units(predictive, self.scale) if hasattr(posterior, "draws") else predictive
+        if not hasattr(posterior, "draws"):
+            return posterior.predict(x)
+        return in_units(posterior.predict(x) if num_draws is None else posterior.predict(x, num_draws), self.scale)
 
     @property
     def fingerprint(self) -> str:
@@ -78,6 +81,7 @@ class Problem:
     curve: Curve | None = None
     source: Json = field(default_factory=dict)  # JSON that travels with every run: how the command line reads the data
     options: dict[str, str] | None = None  # of `posteria fit`, for this model; None where it has no words for it
+    shift: Asked | None = None  # under which methods are scored too
 
     @property
     def kind(self) -> str:
@@ -124,14 +128,17 @@ def ask(
     as_: Mapping[str, str] = {},
     encoding: str | None = None,
     name: str | None = None,
+    shift: Any = None,
+    attack: Any = None,
 ) -> Problem:
     """A problem on `data`: the path of a table (or a frame) with its `target`, of an npz, or a data set's name.
 
     How a table is read is in `data["table"]` of the problem; `as_={"column": "date"}` takes a column otherwise. An npz
     holds x and y. Such data are encoded and standardised by their training rows, and get a model of `network`.
-    With a `model`, `data = (x, y)` are arrays that it takes as they are, and so are `test` rows.
+    With a `model`, `data = (x, y)` are arrays that it takes as they are, and so are `test` rows. `shift` (True, or
+    names) and `attack` (sizes) ask for scores under these too.
     """
-    numbers = seeds_of(seeds)
+    numbers, under = seeds_of(seeds), asked(shift, attack)
     if model is None:
         source = _source(data, target, kind, ignore, as_, encoding)
     else:
@@ -147,7 +154,7 @@ def ask(
         facts["notes"].append(f"column {group or time!r} splits the rows and is no input")
     title = f"{source.name}: {target}" if target else source.name
     if model is not None:
-        return Problem(source.name, title, model, folds, found, facts)
+        return Problem(source.name, title, model, folds, found, facts, shift=under)
     preparation: Any = folds[0].preparation
     made = model_for(
         preparation.kind,
@@ -169,7 +176,7 @@ def ask(
         "network": network if isinstance(network, str) else "NETWORK",
     }
     options = _options(likelihood, prior, temperature)
-    return Problem(source.name, title, made, folds, found, facts, _curve(folds[0]), said, options)
+    return Problem(source.name, title, made, folds, found, facts, _curve(folds[0]), said, options, under)
 
 
 def seeds_of(seeds: int | list[int]) -> list[int]:

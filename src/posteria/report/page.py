@@ -12,7 +12,7 @@ from posteria.comparison.tell.first_screen import first_screen
 from posteria.errors import StoreError
 from posteria.plots import theme
 from posteria.plots.svg import Canvas
-from posteria.report import page_tables, phrases
+from posteria.report import page_tables, phrases, shift_page
 from posteria.report.page_figures import FOR_EVERYBODY, SECTIONS, Figure, Section
 from posteria.report.reading import Problem, Row, problem
 
@@ -65,6 +65,7 @@ def _shown(one: Problem, facts: list[tuple[str, str]]) -> dict[str, Any]:
         "table": page_tables.scores(one),
         "verdict": "" if reference["verdict"] in _said(answers) else reference["verdict"],
         "is_judged": reference["converged"] is not False,
+        "shift": shift_page.section(one),
         "sections": [section for section in sections if not section["is_appendix"]],
         "appendix": [section for section in sections if section["is_appendix"]],
         "chosen": chosen.label if chosen else "",

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from posteria.comparison.tell.results import LEVELS
-from posteria.plots import calibration, entropy, mixing, outcomes, panels, side_by_side, svg
+from posteria.plots import calibration, entropy, learning, mixing, outcomes, panels, side_by_side, svg
 from posteria.report import phrases
 from posteria.report.reading import Problem, Row
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+LINES = {"training": "trained on", "validation": "held out", "objective": "objective"}
 LEVEL = 0.9  # of the intervals whose coverage is looked at by spread
 MOST_FUNCTIONS = 8  # drawn in a panel
 
@@ -185,6 +186,18 @@ def trace(axes: "Axes", row: Row, problem: Problem) -> str:
     means = ", ".join(phrases.number(chain.mean(), 3) for chain in values)
     num_chains = phrases.count(len(values), "chain")
     return f"{row.label}: log density of {num_chains} over the draws kept; their means are {means}"
+
+
+def training(axes: "Axes", row: Row, problem: Problem) -> str:
+    arrays = row.arrays
+    kinds = ("training", "validation") if row.has("learning_validation") else ("objective",)
+    lines = {LINES[kind]: arrays[f"learning_{kind}"] for kind in kinds if row.has(f"learning_{kind}")}
+    epoch = arrays["learning_epoch"]
+    learning.by_epoch(axes, epoch, lines, arrays["learning_stage"], row.style.colour)
+    told = "; ".join(
+        f"{name} {phrases.number(line[0], 3)} to {phrases.number(line[-1], 3)}" for name, line in lines.items()
+    )
+    return f"{row.label}: {phrases.count(int(epoch[-1]), 'epoch')}, from the first to the last: {told}"
 
 
 # ---- of the recommended row, for everybody
@@ -403,6 +416,13 @@ SECTIONS = (
                 together=True,
             ),
         ),
+    ),
+    Section(
+        "How training went",
+        "What each method climbed, epoch by epoch, on average over its members: its log density, or the bound on the "
+        "evidence. Where a share of the rows was held out, the log score of these beside that of rows trained on. A "
+        "line that still rises at the end would have gained by more epochs; thin rules are where a stage ends.",
+        (Figure("Objective by epoch", "", training, ("learning_epoch",)),),
     ),
     Section(
         "Have the chains mixed?",

@@ -74,6 +74,11 @@ def judged_by(problem: Problem) -> str:
         f"They are ranked by the {rest} that they gave to what came true on held-out rows (NLL: its negative "
         "logarithm, lower is better): being sure pays where one is right, and costs where one is not."
     ]
+    if any(column["key"] == "joint" for column in problem.columns):
+        told.append(
+            "Joint NLL asks the same of ten neighbouring rows at once: it is lower where a method knows that it would "
+            "be wrong about all of them together."
+        )
     distance = phrase_of.get(column["key"]) if (column := distance_column(problem)) else None
     if distance:
         told.append(

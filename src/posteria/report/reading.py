@@ -82,8 +82,18 @@ def problem(facts: dict[str, Any], folder: Path) -> Problem:
         arrays: Mapping[str, np.ndarray] = {}
         if wanted or (stamp and "picture" not in row):
             arrays = _arrays(folder, facts["name"], row["name"], wanted, stamp)
+        live = facts.get("live") or {}
+        if live.get("row") == row["name"] and not arrays:  # it is being fitted
+            arrays = {name: _array(values) for name, values in live.items() if name != "row"}
+            stamp = (len(live["learning_epoch"]), int(live["learning_epoch"][-1]))
         rows.append(Row(row, arrays, style, json.dumps([str(file), stamp, row["label"], style])))
     return Problem(facts, tuple(rows))
+
+
+def _array(values: list[Any]) -> np.ndarray:
+    if values and isinstance(values[0], str):
+        return np.array(values, str)
+    return np.array([np.nan if value is None else value for value in values], np.float64)
 
 
 @lru_cache(maxsize=256)

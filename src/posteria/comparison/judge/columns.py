@@ -7,7 +7,13 @@ _FAR = "AUROC by {what}: can it tell {name} from data like the training rows? 0.
 
 
 def columns_of(
-    kind: str, foreign: list[str], has_reference: bool, unit: str = "", has_evidence: bool = False
+    kind: str,
+    foreign: list[str],
+    has_reference: bool,
+    unit: str = "",
+    *,
+    has_evidence: bool = False,
+    has_joint: bool = False,
 ) -> list[Json]:
     """What is in the table, in the order it is shown."""
     found = []
@@ -31,6 +37,9 @@ def columns_of(
             column("brier", "Brier", "quality", "squared distance from the truth, summed over classes"),
             column("ece", "ECE", "quality", "expected calibration error, 15 bins"),
         ]
+    if has_joint:
+        about = "NLL of ten neighbouring rows together, nats a row: lower where a method knows what they have in common"
+        found.append(column("joint", "joint NLL", "quality", about))
     what = "entropy" if kind == "classes" else "predictive std"
     for name in foreign:
         about = _FAR.format(what=what, name=name.replace("-", " "))

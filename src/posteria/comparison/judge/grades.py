@@ -13,6 +13,8 @@ from posteria.comparison.ask import Curve, Fold, Problem
 from posteria.comparison.enter.entries import Entry
 from posteria.comparison.judge.drivers import drivers, worth_a_look
 from posteria.comparison.judge.middle import centre, spread
+from posteria.comparison.judge.robustness import under_shift
+from posteria.comparison.run.learning import learning_curves
 from posteria.comparison.run.records import Grades
 from posteria.data.arrays import num_rows, rows
 from posteria.errors import SettingError
@@ -26,6 +28,7 @@ HEADLINE = 0.9  # of them, the one that a recommendation rests on
 NUM_LEVELS = 100  # quantiles that stand for a predictive distribution
 _BOUNDS = np.array([side for level in LEVELS for side in ((1 - level) / 2, (1 + level) / 2)])
 FEW_ROWS = 256  # test rows from which convergence is read
+TOGETHER = 10  # neighbouring rows, whose joint density is scored
 MOST_WEIGHTS = 2000  # whose R-hat is taken
 CURVE_DRAWS = 20
 CURVE_LEVEL = 0.9
@@ -40,12 +43,18 @@ def grade_row(problem: Problem, fold: Fold, entry: Entry, predictor: Any) -> Gra
     outside = {name: fold.predict(predictor, x) for name, x in fold.out.items()}
     found = grade(predictive, fold.y_test, problem.kind, fold.far, outside)
     found.scores.update(evidence(predictor))
+    log_probs = log_probs_by_draw(predictor, fold) if hasattr(predictor, "draws") else None
+    found.scores.update(joint_loss(found.arrays["row_scores"][None] if log_probs is None else log_probs, fold))
     if entry.role == "reference":
         limit = ceiling(predictor, fold, problem.kind)
         found = replace(found, convergence=convergence_of(predictor, fold), ceiling=limit)
+    shift, by_row = under_shift(problem, fold, entry, predictor)
+    found = replace(found, shift=shift, arrays=found.arrays | by_row)
     if fold is not problem.folds[0]:
         return replace(found, picture={})
-    picture = found.picture | picture_of(predictor, fold, problem.curve) | drivers(predictor, fold, problem.kind)
+    picture = (
+        found.picture | picture_of(predictor, fold, problem.curve, log_probs) | drivers(predictor, fold, problem.kind)
+    )
     picture |= worth_a_look(fold, problem.kind, picture)
     return replace(found, picture=picture | ({} if fold.test_rows is None else {"row": fold.test_rows}))
 
@@ -137,6 +146,35 @@ def evidence(posterior: Any) -> dict[str, float]:
         return {}
 
 
+# ---- several rows together
+
+
+def log_probs_by_draw(posterior: Any, fold: Fold) -> np.ndarray:
+    """log p(y | x, draw) of the first test rows, in the data's own units, in any order of the draws: (draw, row)."""
+    total = posterior.num_draws
+    few = np.arange(min(FEW_ROWS, num_rows(fold.x_test)))
+    y = fold.y_test[few]
+    if fold.scale is not None:
+        y = fold.scale.apply(np.asarray(y, np.float64)).astype(np.float32)
+    outputs, own = posterior.draws(jax.random.key(KEY), rows(fold.x_test, few), total)
+    likelihood: Any = posterior.model.likelihood
+    y = likelihood.check(y, outputs.shape[-1])
+    log_probs = np.asarray(jax.vmap(lambda own, outputs: likelihood.log_prob(own, outputs, y))(own, outputs))
+    shuffled = np.random.default_rng(KEY).permutation(total)
+    jacobian = 0.0 if fold.scale is None else float(np.log(fold.scale.std).sum())
+    return np.asarray(log_probs[shuffled], np.float64) - jacobian
+
+
+def joint_loss(log_probs: np.ndarray, fold: Fold) -> dict[str, float]:
+    """Of neighbours among the first test rows, together; none where inputs are no plain numbers."""
+    x = fold.x_test
+    if not hasattr(x, "ndim") or np.isnan(log_probs).any():
+        return {}
+    count = min(FEW_ROWS, len(x))
+    groups = metrics.neighbours(np.asarray(x[:count]), min(TOGETHER, count))
+    return {"joint": metrics.joint_log_loss(log_probs, groups)}
+
+
 # ---- the truth
 
 
@@ -219,13 +257,14 @@ def weight_rhat(posterior: Any) -> np.ndarray:
 # ---- pictures
 
 
-def picture_of(posterior: Any, fold: Fold, curve: Curve | None) -> dict[str, np.ndarray]:
+def picture_of(posterior: Any, fold: Fold, curve: Curve | None, log_probs: np.ndarray | None) -> dict[str, np.ndarray]:
     """Whatever this posterior has."""
     arrays: dict[str, np.ndarray] = {}
     if curve is not None:
         arrays |= curve_of(posterior, fold, curve)
     if hasattr(posterior, "draws"):
-        arrays |= by_draws(posterior, fold)
+        arrays |= learning_curves(posterior.history)
+        arrays |= {} if log_probs is None else by_draws(log_probs)
         arrays |= chain_arrays(posterior, fold)
     return arrays
 
@@ -249,23 +288,13 @@ def curve_of(posterior: Any, fold: Fold, curve: Curve) -> dict[str, np.ndarray]:
     return {name: np.asarray(array) for name, array in arrays.items()}
 
 
-def by_draws(posterior: Any, fold: Fold) -> dict[str, np.ndarray]:
-    """The NLL of predictions from the first 1, 2, 5, 10, ... draws, which are spread over chains."""
-    total = posterior.num_draws
+def by_draws(log_probs: np.ndarray) -> dict[str, np.ndarray]:
+    """The NLL of predictions from the first 1, 2, 5, 10, ... draws, which are spread over chains; (draw, row)."""
+    total = len(log_probs)
     if total < 2:
         return {}
-    few = np.arange(min(FEW_ROWS, num_rows(fold.x_test)))
-    y = fold.y_test[few]
-    if fold.scale is not None:
-        y = fold.scale.apply(np.asarray(y, np.float64)).astype(np.float32)
-    outputs, own = posterior.draws(jax.random.key(KEY), rows(fold.x_test, few), total)
-    likelihood: Any = posterior.model.likelihood
-    y = likelihood.check(y, outputs.shape[-1])
-    log_probs = np.asarray(jax.vmap(lambda own, outputs: likelihood.log_prob(own, outputs, y))(own, outputs))
-    log_probs = log_probs[np.random.default_rng(KEY).permutation(total)].astype(np.float64)  # (draw, row)
-    jacobian = 0.0 if fold.scale is None else float(np.log(fold.scale.std).sum())
     counts = [k for power in range(6) for k in (10**power, 2 * 10**power, 5 * 10**power) if k < total] + [total]
-    nll = [-(logsumexp(log_probs[:k], axis=0) - np.log(k)).mean() + jacobian for k in counts]
+    nll = [-(logsumexp(log_probs[:k], axis=0) - np.log(k)).mean() for k in counts]
     return {"by_draws": np.array([counts, nll])}
 
 

@@ -13,7 +13,7 @@ from posteria.comparison.ask import Problem
 from posteria.comparison.enter.entries import Entry
 from posteria.comparison.judge import differences, grades
 from posteria.comparison.judge.columns import columns_of
-from posteria.comparison.judge.differences import PerSplit
+from posteria.comparison.judge.differences import Drawn
 from posteria.comparison.run.records import Record
 from posteria.comparison.run.runner import Ledger
 from posteria.tree import Json
@@ -32,7 +32,7 @@ def judged(ledger: Ledger, problem: Problem, entries: list[Entry]) -> Json:
     reference = next((entry for entry in entries if entry.role == "reference"), None)
     truth: Records = [None] * len(problem.folds) if reference is None else ledger.records_of(problem, reference)
     columns = _columns(ledger, problem, entries, reference is not None)
-    clusters = differences.clusters_of(problem.splits)
+    drawn = differences.drawn(problem.splits)
     rows, by_row = [], {}
     for entry in entries:
         records = ledger.records_of(problem, entry)
@@ -42,13 +42,13 @@ def judged(ledger: Ledger, problem: Problem, entries: list[Entry]) -> Json:
             "role": entry.role,
             "fidelity": entry.fidelity,
             "status": ledger.status_of(problem, entry)[0],
-            "scores": _scores(entry, records, truth, columns, by_row[entry.name], clusters),
+            "scores": _scores(entry, records, truth, columns, by_row[entry.name], drawn),
             "versus_best": {},
-            "promise": _promise(problem, records, clusters),
+            "promise": _promise(problem, records, drawn),
         }
         rows.append(row)
     for column in columns:
-        _compare_with_best(column, rows, {name: found[column["key"]] for name, found in by_row.items()}, clusters)
+        _compare_with_best(column, rows, {name: found[column["key"]] for name, found in by_row.items()}, drawn)
     return {
         "columns": columns,
         "rows": rows,
@@ -113,8 +113,9 @@ def _is_method(row: Json) -> bool:
 def _columns(ledger: Ledger, problem: Problem, entries: list[Entry], has_reference: bool) -> list[Json]:
     foreign = [*problem.folds[0].far, *problem.folds[0].out]
     done = [record for entry in entries for record in ledger.records_of(problem, entry) if record is not None]
-    has_evidence = any("log_evidence" in record.scores for record in done)
-    return columns_of(problem.kind, foreign, has_reference, problem.data["target"], has_evidence=has_evidence)
+    has_evidence, has_joint = (any(key in record.scores for record in done) for key in ("log_evidence", "joint"))
+    facts = {"has_evidence": has_evidence, "has_joint": has_joint}
+    return columns_of(problem.kind, foreign, has_reference, problem.data["target"], **facts)
 
 
 def _by_row(column: Json, problem: Problem, entry: Entry, records: Records, truth: Records) -> ByRow:
@@ -141,7 +142,7 @@ def _scores(
     truth: Records,
     columns: list[Json],
     by_row: dict[str, ByRow],
-    clusters: PerSplit,
+    drawn: Drawn,
 ) -> dict[str, Json]:
     found = {}
     for column in columns:
@@ -155,7 +156,7 @@ def _scores(
         known = [number for number, each in enumerate(by_row[key]) if each is not None]
         if known and found[key]["value"] is not None:
             values: Any = [by_row[key][number] for number in known]
-            found[key]["se"] = differences.estimate(values, [clusters[number] for number in known]).se
+            found[key]["se"] = differences.estimate(values, drawn.on(known)).se
     return found
 
 
@@ -175,7 +176,7 @@ def score(by_seed: list[float | None], text: str = "") -> Json:
     return content | ({"text": text} if text else {})
 
 
-def _promise(problem: Problem, records: Records, clusters: PerSplit) -> Json | None:
+def _promise(problem: Problem, records: Records, drawn: Drawn) -> Json | None:
     """What was promised and what was held: rows inside 90 % intervals, or likeliest classes that were right."""
     held, promised, known = [], [], []
     for number, record in enumerate(records):
@@ -192,7 +193,7 @@ def _promise(problem: Problem, records: Records, clusters: PerSplit) -> Json | N
     if not held:
         return None
     num_rows = len(np.unique(np.concatenate([problem.splits.parts[number][1] for number in known])))
-    return differences.held(held, promised, [clusters[number] for number in known], num_rows, TOLERANCE)
+    return differences.held(held, promised, drawn.on(known), num_rows, TOLERANCE)
 
 
 # ---- the truth
@@ -248,7 +249,7 @@ def _reference(entry: Entry, records: Records) -> Json:
 # ---- differences
 
 
-def _compare_with_best(column: Json, rows: list[Json], by_row: dict[str, ByRow], clusters: PerSplit) -> None:
+def _compare_with_best(column: Json, rows: list[Json], by_row: dict[str, ByRow], drawn: Drawn) -> None:
     """Differences from the best row of a column, row by row on the same test rows.
 
     Compared are those that have all splits that any has: others have failed, or are still to come.
@@ -269,7 +270,7 @@ def _compare_with_best(column: Json, rows: list[Json], by_row: dict[str, ByRow],
     }
     if not judged_on:
         return
-    found = differences.versus_first(losses, [clusters[number] for number in sorted(judged_on)])
+    found = differences.versus_first(losses, drawn.on(sorted(judged_on)))
     for row in rows:
         if row["name"] in found:
             row["versus_best"][key] = found[row["name"]] | {"splits": len(judged_on)}

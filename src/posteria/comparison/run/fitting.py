@@ -17,6 +17,7 @@ from posteria.comparison.run.clock import clock
 from posteria.comparison.run.records import Record
 from posteria.data.arrays import num_rows, rows
 from posteria.data.splits import train_test
+from posteria.engine.curves import OnLog
 from posteria.errors import DataError
 from posteria.methods import registry
 from posteria.models.target import Target
@@ -62,7 +63,15 @@ class Fitted(NamedTuple):
     record: Record  # with what it cost; to be graded
 
 
-def fit_row(settings: Settings, problem: Problem, fold: Fold, entry: Entry, max_seconds: float | None) -> Fitted:
+def fit_row(
+    settings: Settings,
+    problem: Problem,
+    fold: Fold,
+    entry: Entry,
+    max_seconds: float | None,
+    on_log: OnLog | None = None,
+) -> Fitted:
+    """`on_log` is told of each epoch."""
     if entry.arrays is not None:
         return Fitted(_given(problem, fold, entry), Record("done"))
     if entry.posterior is not None:
@@ -74,13 +83,18 @@ def fit_row(settings: Settings, problem: Problem, fold: Fold, entry: Entry, max_
         record = Record("done", scores={"seconds": timed.total, "compile_seconds": None})
         record.scores |= {"gradients": None, "draws": None, "megabytes": None}
     else:
-        fitted, record = _fit(settings, problem, fold, entry, max_seconds)
+        fitted, record = _fit(settings, problem, fold, entry, max_seconds, on_log)
     record.scores["ms_row"] = milliseconds(fitted, fold, problem.kind)
     return Fitted(fitted, record)
 
 
 def _fit(
-    settings: Settings, problem: Problem, fold: Fold, entry: Entry, max_seconds: float | None
+    settings: Settings,
+    problem: Problem,
+    fold: Fold,
+    entry: Entry,
+    max_seconds: float | None,
+    on_log: OnLog | None,
 ) -> tuple[Posterior, Record]:
     method = entry.method
     tuning: Json = {"gradients": 0, "seconds": 0.0, "compile_seconds": 0.0}
@@ -104,6 +118,7 @@ def _fit(
             max_seconds=max_seconds,
             progress=settings.progress,
             attach=_attached(problem, fold),
+            on_log=on_log,
         )
     record = Record("done", trouble, costs_of(posterior), settings=registry.to_json(method)["settings"])
     if not posterior.facts["is_whole"]:

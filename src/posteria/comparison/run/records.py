@@ -9,6 +9,7 @@ A record has the SHA-256 of its own content, of the files that go with it and of
 the run's files; results.json has that of the pictures.
 """
 
+import dataclasses
 import hashlib
 import json
 from dataclasses import dataclass, field
@@ -40,6 +41,7 @@ class Grades:
     picture: dict[str, np.ndarray] = field(default_factory=dict)
     convergence: Json | None = None  # of a reference
     ceiling: dict[str, float] = field(default_factory=dict)  # likewise
+    shift: Json | None = None  # scores under shift, where they were asked for
 
 
 @dataclass
@@ -54,6 +56,7 @@ class Record:
     convergence: Json | None = None  # of a reference
     settings: Json | None = None  # of the method as it was fitted: to the budget, tuned
     minutes: float | None = None  # that a reference had, where time ran out
+    shift: Json | None = None  # as `judge.robustness.under_shift` has it
     identity: str = ""
     sums: dict[str, str] = field(default_factory=dict)  # SHA-256 of its "arrays", "picture" and "run"
     arrays: dict[str, np.ndarray] = field(default_factory=dict)  # beside it, as .npz
@@ -78,7 +81,7 @@ def identity_of(problem: Problem, fold: Fold, entry: Entry, budget: float | None
         "data": fold.fingerprint,
         "budget": budget if entry.role == "method" else None,
         "tune": tune if entry.role == "method" else None,
-    }
+    } | ({} if problem.shift is None else {"shift": dataclasses.asdict(problem.shift)})
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 

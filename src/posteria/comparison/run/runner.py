@@ -17,14 +17,19 @@ from posteria.comparison.ask import Fold, Problem
 from posteria.comparison.enter.entries import Entry
 from posteria.comparison.run import records
 from posteria.comparison.run.fitting import Settings, fit_row, reason_of, warm_up
+from posteria.comparison.run.learning import Live
 from posteria.comparison.run.records import Grades, Record
 from posteria.errors import SettingError, StoreError
 from posteria.posteriors import store
 from posteria.posteriors.base import Posterior
+from posteria.tree import Arrays, Json
 
 Grade = Callable[[Problem, Fold, Entry, Any], Grades]
 Key = tuple[str, str, int]  # problem, row, seed
 Ending = tuple[str, str]  # how a row ended, and why where it failed
+LIVE_SECONDS = 4.0  # between tellings of a fit that is under way
+LIVE_REST = 10.0  # times as long as a telling took, at least
+
 Elsewhere = Callable[[list[Key]], Iterator[tuple[Key, Ending]]]  # runs rows in other processes, as `run_row` does
 
 
@@ -41,6 +46,7 @@ class Ledger:
         self.just_done: Key | None = None  # a row on a split, while its end is told
         self.is_complete = False
         self.created = ""
+        self.live: tuple[str, str, Arrays] | None = None  # problem, row, and curves of its training so far
 
     def records_of(self, problem: Problem, entry: Entry) -> list[Record | None]:
         """One a split; None for those to come."""
@@ -50,6 +56,7 @@ class Ledger:
         """A row on a split that has been fitted and graded."""
         record.scores = {**grades.scores, **record.scores}
         record.arrays, record.convergence, record.ceiling = grades.arrays, grades.convergence, grades.ceiling
+        record.shift = grades.shift
         records.write(self.settings.out, problem, fold, entry, record, grades.picture)
         self.records[problem.name, entry.name, fold.seed] = record
         self.posteriors[problem.name].setdefault(entry.name, []).append(predictor)
@@ -165,7 +172,11 @@ def _one(
     on_change()
     try:
         limit = _seconds_left(ledger, problem, entry) if entry.role == "reference" else None
-        predictor, record = fit_row(ledger.settings, problem, fold, entry, limit)
+        shown = _Shown(ledger, problem, entry, on_change)
+        predictor, record = fit_row(ledger.settings, problem, fold, entry, limit, shown if shown.is_on else None)
+        ledger.live = None
+        if shown.seconds and record.scores.get("seconds"):  # telling is no part of the fit
+            record.scores["seconds"] = max(0.0, (record.scores["seconds"] or 0.0) - shown.seconds)
         grades = grade(problem, fold, entry, predictor)
     except StoreError:
         raise
@@ -177,6 +188,29 @@ def _one(
     ledger.just_done = key
     on_change()
     ledger.just_done = None
+
+
+class _Shown:
+    """Tells of a fit while it is under way, every now and then: curves of its training."""
+
+    def __init__(self, ledger: Ledger, problem: Problem, entry: Entry, on_change: Callable[[], None]) -> None:
+        self.is_on = ledger.settings.out is not None and entry.role == "method"
+        self.seconds = 0.0  # that telling took
+        self._ledger, self._names, self._on_change = ledger, (problem.name, entry.name), on_change
+        self._live = Live()
+        self._next = time.monotonic() + LIVE_SECONDS
+
+    def __call__(self, logged: Json) -> None:
+        self._live.add(logged)
+        began = time.monotonic()
+        if began < self._next:
+            return
+        if curves := self._live.curves():
+            self._ledger.live = (*self._names, curves)
+            self._on_change()
+        took = time.monotonic() - began
+        self.seconds += took
+        self._next = began + took + max(LIVE_SECONDS, LIVE_REST * took)
 
 
 def _recall(ledger: Ledger) -> None:

@@ -29,7 +29,14 @@
                      "ceiling": {key: chain against the other chains, on judged splits}, "verdict",
                      "by_seed": [is it judged | null where it is to come], "failed": why, "num_failed"} | null,
        "answers": {"best" | "use" | "closest": {"row": the one | null, "rows": those named together, "text"}},
-       "next": {"fit": "posteria fit ...", "calibrate": where it is needed, "predict": "posteria predict ..."} | {}}],
+       "next": {"fit": "posteria fit ...", "calibrate": where it is needed, "predict": "posteria predict ..."} | {},
+       "shift": {"rows": how many test rows were shifted, "draws": at most so many are averaged,
+                 "scores": [{"key", "title", "better"}], "left_out": {shift: why},
+                 "conditions": [{"name", "about", "is_attack", "levels": [0 (as they came), ..., 5] or sizes, "unit"}],
+                 "found": {row: {condition: {score: {"value": [a level each], "se": [...]}}}}, of rows that are done
+                 "leaders": {condition: who has the lowest NLL at its last level, and who is not told from it},
+                 "texts": in words} | null,
+       "live": {"row", and curves of its training so far, as in its picture, as lists} | null}],
      "sha256": of all this, without white space and with sorted names}
 
 A "promise" is what 90 % intervals say, or what a method says of its likeliest classes, beside what came true.
@@ -51,10 +58,13 @@ Beside it, for pictures, `pictures/<problem>/<row>.npz`, of the first seed and i
     columns     driver_names (k,), driver_mean, driver_spread (k,): how far shuffling a column moves predictions, and
                 their uncertainty (`judge.drivers`); look (m,): rows worth a look, with look_names (j,), look_values
                 (m, j), look_odd (m,): what is unusual about each, in words
+    training    learning_epoch, learning_stage, learning_objective (k,), mean over chains or members, of methods that
+                have epochs; learning_training, learning_validation: log scores a row, where rows are held out
     draws       by_draws: (2, k), numbers of draws and the NLL of a prediction from so many (if there are several)
     chains      function_rhat, weight_rhat: one value a function value or weight; trace: (chain, draw) log densities
 """
 
+import math
 from pathlib import Path
 
 from posteria import __version__
@@ -62,12 +72,14 @@ from posteria.comparison.ask import Problem
 from posteria.comparison.enter.entries import Entry
 from posteria.comparison.judge.drivers import remarkable
 from posteria.comparison.judge.grades import LEVELS
+from posteria.comparison.judge.robustness import shift_of
 from posteria.comparison.judge.verdicts import holds, judged, recommended
 from posteria.comparison.run.records import RESULTS as FILE
 from posteria.comparison.run.records import picture_path, read_picture, run_path
 from posteria.comparison.run.runner import Ledger
 from posteria.comparison.tell import score_tables, sentences
 from posteria.comparison.tell.answers import answers
+from posteria.comparison.tell.shift_words import shift_words
 from posteria.errors import StoreError
 from posteria.posteriors import store
 from posteria.posteriors.saving import versions
@@ -139,7 +151,22 @@ def _problem(ledger: Ledger, problem: Problem, entries: list[Entry]) -> Json:
     }
     found["answers"] = answers(found, ledger.settings.command)
     found["next"] = _next(found, problem, entries)
+    found["live"] = _live(ledger, problem)
+    found["shift"] = shift_of(ledger, problem, entries)
+    if found["shift"] is not None:
+        found["shift"]["texts"] = shift_words(found)
     return found
+
+
+def _live(ledger: Ledger, problem: Problem) -> Json | None:
+    if ledger.live is None or ledger.live[0] != problem.name:
+        return None
+    _, row, curves = ledger.live
+    lists = {
+        name: [None if isinstance(each, float) and not math.isfinite(each) else each for each in array.tolist()]
+        for name, array in curves.items()
+    }
+    return {"row": row} | lists
 
 
 def _rules(ledger: Ledger, entries: list[Entry]) -> Json:
