@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from posteria.comparison.tell.results import LEVELS
-from posteria.plots import calibration, entropy, learning, mixing, outcomes, panels, side_by_side, svg
+from posteria.plots import calibration, entropy, mixing, outcomes, panels, side_by_side, svg, training_curves
 from posteria.report import phrases
 from posteria.report.reading import Problem, Row
 
@@ -193,7 +193,7 @@ def training(axes: "Axes", row: Row, problem: Problem) -> str:
     kinds = ("training", "validation") if row.has("learning_validation") else ("objective",)
     lines = {LINES[kind]: arrays[f"learning_{kind}"] for kind in kinds if row.has(f"learning_{kind}")}
     epoch = arrays["learning_epoch"]
-    learning.by_epoch(axes, epoch, lines, arrays["learning_stage"], row.style.colour)
+    training_curves.by_epoch(axes, epoch, lines, arrays["learning_stage"], row.style.colour)
     told = "; ".join(
         f"{name} {phrases.number(line[0], 3)} to {phrases.number(line[-1], 3)}" for name, line in lines.items()
     )
