@@ -35,6 +35,9 @@ class FunctionPrior(Protocol):
 class _Algebra:
     """Sums and products of kernels are kernels."""
 
+    def __post_init__(self) -> None:
+        check_settings(self)
+
     def __add__(self, other: Any) -> "Sum":
         return Sum(self, other)
 
@@ -56,9 +59,6 @@ class RBF(_Algebra):
     amplitude: Positive = 1.0
     inputs: Inputs = None
 
-    def __post_init__(self) -> None:
-        check_settings(self)
-
     def __call__(self, x: Any, other: Any) -> jax.Array:
         return self.amplitude**2 * jnp.exp(-0.5 * _squares(x, other, self.inputs) / self.length**2)
 
@@ -71,9 +71,6 @@ class Matern(_Algebra):
     amplitude: Positive = 1.0
     order: Literal["1/2", "3/2", "5/2"] = "5/2"
     inputs: Inputs = None
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
     def __call__(self, x: Any, other: Any) -> jax.Array:
         r = math.sqrt(float(self.order[0])) * jnp.sqrt(_squares(x, other, self.inputs) + NEAR) / self.length
@@ -95,9 +92,6 @@ class Periodic(_Algebra):
     amplitude: Positive = 1.0
     inputs: Inputs = None
 
-    def __post_init__(self) -> None:
-        check_settings(self)
-
     def __call__(self, x: Any, other: Any) -> jax.Array:
         a, b = _columns(x, self.inputs), _columns(other, self.inputs)
         sines = jnp.sin(math.pi * (a[:, None] - b[None]) / self.period)
@@ -111,9 +105,6 @@ class Linear(_Algebra):
     slope: Positive = 1.0
     offset: Positive = 1.0
     inputs: Inputs = None
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
     def __call__(self, x: Any, other: Any) -> jax.Array:
         return self.slope**2 * _columns(x, self.inputs) @ _columns(other, self.inputs).T + self.offset**2

@@ -157,7 +157,7 @@ def _scores(posterior):
 
 def test_what_it_cannot_do_is_refused_with_what_it_would_take():
     with pytest.raises(TooLargeError, match=r"20,000 rows.*3\.2 GB"):
-        fitted(po.likelihoods.Gaussian(0.1), (np.zeros((20_000, 1), np.float32), np.zeros(20_000, np.float32)))
+        fitted(po.likelihoods.Poisson(), (np.zeros((20_000, 1), np.float32), np.zeros(20_000, np.int32)))
     with pytest.raises(SettingError, match="scale to infer"):
         fitted(po.likelihoods.StudentT())
     with pytest.raises(SettingError, match="temperature"):

@@ -7,8 +7,7 @@ With Z the features of all rows, alpha = (K + noise^2)^-1 y and B = (K + noise^2
 
 import math
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,10 +22,10 @@ from posteria.errors import CapabilityError, TooLargeError
 from posteria.functions import matern
 from posteria.models.limit import in_float64
 from posteria.models.target import Target
-from posteria.posteriors.base import Posterior, check_num_draws
+from posteria.posteriors.base import check_num_draws
 from posteria.posteriors.linearised import spread_points
 from posteria.posteriors.predictive import Predictive
-from posteria.posteriors.process import MOST_JOINT, cholesky
+from posteria.posteriors.process import MOST_JOINT, HeldRows, cholesky
 from posteria.trace.linear import Operation, interpret
 from posteria.tree import Arrays, Json
 
@@ -88,20 +87,24 @@ def deep_kernel(name: str) -> KernelFn:
     return {"rbf": _rbf, "matern": _matern, "spectral-mixture": _spectral_mixture}[name]
 
 
-def first_kernel(name: str, sample: np.ndarray) -> KernelParams:
-    """Where training begins: a length of the distances between features."""
+def typical_distance(sample: np.ndarray) -> float:
+    """The median between pairs of rows of features."""
     differences = sample[: len(sample) // 2] - sample[len(sample) // 2 : 2 * (len(sample) // 2)]
     length = float(np.median(np.linalg.norm(differences, axis=1))) if len(sample) > 1 else 0.0
-    length = length if length > 1e-6 else 1.0
+    return length if length > 1e-6 else 1.0
+
+
+def first_kernel(name: str, num_features: int, length: float, scale: float = 1.0) -> KernelParams:
+    """Of that length and amplitude."""
     zero = jnp.zeros(())
     if name != "spectral-mixture":
-        return {"log_length": zero + math.log(length), "log_amplitude": zero}
+        return {"log_length": zero + math.log(length), "log_amplitude": zero + math.log(scale)}
     rng = np.random.default_rng(0)
     count = NUM_COMPONENTS
     return {
-        "log_weights": jnp.full((count,), -math.log(count)),
+        "log_weights": jnp.full((count,), 2 * math.log(scale) - math.log(count)),
         "log_scales": jnp.asarray(np.log(np.geomspace(0.3, 3.0, count) / (2 * math.pi * length)), jnp.float32),
-        "means": jnp.asarray(rng.normal(size=(count, sample.shape[1])) * 0.1 / length, jnp.float32),
+        "means": jnp.asarray(rng.normal(size=(count, num_features)) * 0.1 / length, jnp.float32),
     }
 
 
@@ -199,11 +202,11 @@ def collapse_note(found: Json) -> str:
 # ---- the posterior
 
 
-class DeepProcessPosterior(Posterior):
-    """The process given the weights, the kernel and the noise that were found."""
+class DeepProcessPosterior(HeldRows):
+    """The process given the weights, the kernel and the noise that were found; it holds features of rows, all of them
+    where it is exact."""
 
     kind = "deep-process"
-    holds_training_data: ClassVar[bool] = True  # features of rows, where it is exact
 
     def __init__(
         self,
@@ -273,13 +276,6 @@ class DeepProcessPosterior(Posterior):
             return jnp.asarray(mean + np.sqrt(variance) * points[:, None], jnp.float32), own
 
         return Predictive(self.model.likelihood, forward, x, num_draws, num_outputs)
-
-    def export(self, path: str | Path, num_draws: int | None = None, if_exists: str = "error") -> int:
-        raise CapabilityError(
-            "a Gaussian process, which predicts in float64 from inducing points",
-            "a posterior that is a function of weights",
-            "save it (posterior.save), or export a Laplace or MeanField fit of the network",
-        )
 
     @property
     def _amplitude(self) -> float:

@@ -1,8 +1,7 @@
 """Draws of a Gaussian process's latent function at the rows it was fitted to, and what they say elsewhere."""
 
 from functools import cached_property
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,20 +10,17 @@ import scipy.linalg
 
 from posteria import tree
 from posteria.data.arrays import Data, num_rows
-from posteria.errors import CapabilityError
 from posteria.models.limit import LimitKernel
 from posteria.models.target import Target
-from posteria.posteriors.base import Posterior
 from posteria.posteriors.diagnosis import Diagnosis, diagnose
-from posteria.posteriors.process import cholesky
+from posteria.posteriors.process import HeldRows, cholesky, inputs_from, inputs_to
 from posteria.tree import Arrays, Json
 
 
-class LatentProcessPosterior(Posterior):
+class LatentProcessPosterior(HeldRows):
     """f(x) | f(X) = k(x, X) K^-1 f(X) and what is left of the prior, for each draw of f(X) = L u."""
 
     kind = "latent-process"
-    holds_training_data: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -37,7 +33,7 @@ class LatentProcessPosterior(Posterior):
         factor: np.ndarray | None = None,
         facts: Json | None = None,
     ) -> None:
-        super().__init__(target, (facts or {}) | {"holds": "the rows it was fitted to"})
+        super().__init__(target, facts)
         self.kernel, self.x, self.white, self.info = kernel, x, white, info  # white: (chain, draw, n, output)
         if factor is not None:
             self.factor = factor
@@ -75,13 +71,6 @@ class LatentProcessPosterior(Posterior):
         values = means.reshape(*self.white.shape[:2], num_rows(x), -1)
         return diagnose(values, self.info, "functions", self.facts.get("notes", []), self.facts.get("cut", []))
 
-    def export(self, path: str | Path, num_draws: int | None = None, if_exists: str = "error") -> int:
-        raise CapabilityError(
-            "a Gaussian process, which predicts in float64 from the rows it was fitted to",
-            "a posterior that is a function of weights",
-            "save it (posterior.save), or export a Laplace or MeanField fit of the network",
-        )
-
     def _means(self, x: Data) -> tuple[np.ndarray, np.ndarray]:
         """Of each draw (draw, n, output), and L^-1 k(X, x)."""
         gain: Any = scipy.linalg.solve_triangular(self.factor, self.kernel.cross(self.x, x), lower=True)
@@ -89,17 +78,17 @@ class LatentProcessPosterior(Posterior):
         return np.sqrt(self.target.temperature) * np.einsum("mn,dmo->dno", gain, white, optimize=True), gain
 
     def state(self) -> tuple[Json, Arrays]:
-        leaves = {f"x.{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(self.x))}
         info = {f"info.{name}": value for name, value in self.info.items()}
-        return {"kernel_draws": self.kernel.num_draws, "info": list(self.info)}, {"white": self.white} | leaves | info
+        return {"kernel_draws": self.kernel.num_draws, "info": list(self.info)}, {"white": self.white} | inputs_to(
+            self.x
+        ) | info
 
     @classmethod
     def from_state(cls, target: Target, settings: Json, arrays: Arrays, facts: Json) -> "LatentProcessPosterior":
-        structure = jax.tree.structure(target.blank_input)
         return cls(
             target,
             LimitKernel(target.without_data(), settings["kernel_draws"]),
-            structure.unflatten(arrays[f"x.{i}"] for i in range(structure.num_leaves)),
+            inputs_from(target, arrays),
             arrays["white"],
             {name: arrays[f"info.{name}"] for name in settings["info"]},
             facts=facts,

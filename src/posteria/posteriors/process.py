@@ -41,7 +41,23 @@ class Noise(NamedTuple):
     log_std: float | None = None
 
 
-class ProcessPosterior(Posterior):
+class HeldRows(Posterior):
+    """A process that predicts from rows that it holds, and says so."""
+
+    holds_training_data: ClassVar[bool] = True
+
+    def __init__(self, target: Target, facts: Json | None) -> None:
+        super().__init__(target, (facts or {}) | {"holds": "the rows it was fitted to"})
+
+    def export(self, path: str | Path, num_draws: int | None = None, if_exists: str = "error") -> int:
+        raise CapabilityError(
+            "a Gaussian process, which predicts in float64 from rows that it holds",
+            "a posterior that is a function of weights",
+            "save it (posterior.save), or export a Laplace or MeanField fit of the network",
+        )
+
+
+class ProcessPosterior(HeldRows):
     """N(mean(x), covariance(x, x')) of every output, given rows X, y and their noise.
 
     A weight w of a row divides its noise's variance: its likelihood to the power w. `is_labels`: y are centred labels
@@ -50,7 +66,6 @@ class ProcessPosterior(Posterior):
     """
 
     kind = "process"
-    holds_training_data: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -65,7 +80,7 @@ class ProcessPosterior(Posterior):
         log_evidence: float | None = None,
         facts: Json | None = None,
     ) -> None:
-        super().__init__(target, (facts or {}) | {"holds": "the rows it was fitted to"})
+        super().__init__(target, facts)
         self.kernel, self.x, self.y, self.noise = kernel, x, np.asarray(y, np.float64), noise
         self.is_labels, self._log_evidence = is_labels, log_evidence
         self.root = np.ones(len(self.y)) if weight is None else np.sqrt(np.asarray(weight, np.float64))
@@ -139,13 +154,6 @@ class ProcessPosterior(Posterior):
 
         return Predictive(self.model.likelihood, forward, x, num_draws, num_outputs)
 
-    def export(self, path: str | Path, num_draws: int | None = None, if_exists: str = "error") -> int:
-        raise CapabilityError(
-            "a Gaussian process, which predicts in float64 from the rows it was fitted to",
-            "a posterior that is a function of weights",
-            "save it (posterior.save), or export a Laplace or MeanField fit of the network",
-        )
-
     # ---- in parts
 
     @cached_property
@@ -193,16 +201,14 @@ class ProcessPosterior(Posterior):
             "is_labels": self.is_labels,
             "log_evidence": self._log_evidence,
         }
-        leaves = {f"x.{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(self.x))}
-        return settings, {"y": self.y, "weight": self.root**2} | leaves
+        return settings, {"y": self.y, "weight": self.root**2} | inputs_to(self.x)
 
     @classmethod
     def from_state(cls, target: Target, settings: Json, arrays: Arrays, facts: Json) -> "ProcessPosterior":
-        structure = jax.tree.structure(target.blank_input)
         return cls(
             target,
             LimitKernel(target.without_data(), settings["kernel_draws"]),
-            structure.unflatten(arrays[f"x.{i}"] for i in range(structure.num_leaves)),
+            inputs_from(target, arrays),
             arrays["y"],
             Noise(settings["noise"], settings["noise_log_std"]),
             weight=arrays["weight"],
@@ -210,6 +216,16 @@ class ProcessPosterior(Posterior):
             log_evidence=settings["log_evidence"],
             facts=facts,
         )
+
+
+def inputs_to(x: Data) -> Arrays:
+    """Rows as arrays of a store."""
+    return {f"x.{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(x))}
+
+
+def inputs_from(target: Target, arrays: Arrays) -> Data:
+    structure = jax.tree.structure(target.blank_input)
+    return structure.unflatten(arrays[f"x.{i}"] for i in range(structure.num_leaves))
 
 
 def cholesky(matrix: np.ndarray, of: np.ndarray | None = None) -> tuple[np.ndarray, float]:

@@ -23,6 +23,15 @@ from posteria.data.batches import batch_of
 from posteria.engine.loop import Kernel, Run
 from posteria.errors import SettingError
 from posteria.methods.costs import EpochCosts, num_batches
+from posteria.methods.functions.deep_start import (
+    JITTER,
+    at_optimum,
+    at_prior,
+    best_process,
+    given_std,
+    with_noise,
+)
+from posteria.methods.functions.spectrum import has_gaussian_noise
 from posteria.methods.starts import find_starts
 from posteria.models.likelihoods import factor_of
 from posteria.models.target import Target, check_starts
@@ -39,6 +48,7 @@ from posteria.posteriors.deep_process import (
     kernel_matrix,
     network_features,
     sparse_summary,
+    typical_distance,
 )
 from posteria.posteriors.process import cholesky
 from posteria.settings import Count, Optimizer, Positive, Start, check_settings, refuse_idle
@@ -49,8 +59,7 @@ if TYPE_CHECKING:
 EXACT_ROWS = 3000
 BATCH = 256  # rows of a step beyond them
 NUM_SAMPLES = 2  # draws of outputs, a step, and their mirror images
-FIRST_NOISE, FIRST_STD = 0.3, 0.1  # of y's standard deviation; of white inducing values
-JITTER = 1e-4  # of the kernel's mean variance, in 32 bits
+START_ROWS = 500  # by whose evidence the kernel's length and amplitude and the noise begin
 
 
 @dataclass(frozen=True)
@@ -62,7 +71,9 @@ class DeepKernel(EpochCosts):
     the evidence overfits (Ober, Rasmussen & van der Wilk 2021); how far they have is measured, and said in
     `facts["feature_dimension"]` and `facts["distance_correlation"]`. `spectral_norm` keeps the matrices of layers at
     most so large. The weights are a point, without a prior: features of weights near 0 and a short length are the same
-    process, so that a prior would only make them vanish. Tuning tries `learning_rate`.
+    process, so that a prior would only make them vanish. All else begins at its best given the first weights: length,
+    amplitude and noise by the evidence of some rows, inducing values at their optimum (of classes, at the prior).
+    Tuning tries `learning_rate`.
     """
 
     kernel: Literal["rbf", "matern", "spectral-mixture"] = "rbf"
@@ -99,22 +110,11 @@ class DeepKernel(EpochCosts):
         check_starts(target, starts)
         x, y, weight = parts(target.data)
         n = num_rows(x)
-        is_gaussian = _has_gaussian_noise(target.model.likelihood)
+        is_gaussian = has_gaussian_noise(target.model.likelihood)
         is_exact = is_gaussian and n <= EXACT_ROWS
         if is_exact and self.batch_size is not None:
             run.note("batch_size is not used: the marginal likelihood is of all rows")
-        chosen = np.asarray(jax.random.permutation(key_rows, n))[: self.num_inducing]
-        sample = network_features(bare, first["network"], rows(x, chosen), self.spectral_norm)
-        begin: Any = {"params": first, "kernel": first_kernel(self.kernel, sample)}
-        if not is_exact:
-            begin |= _first_inducing(sample, target.num_outputs or 1)
-        if is_gaussian and not is_exact:  # else noise would explain all before the process has learnt anything
-            some = np.arange(min(n, EXACT_ROWS))
-            seen = network_features(bare, first["network"], rows(x, some), self.spectral_norm)
-            scale = float(np.std(np.asarray(y))) or 1.0
-            kuu, kuf = (kernel_matrix(self.kernel, begin["kernel"], sample, part) for part in (sample, seen))
-            best = sparse_summary(kuu, kuf, 1.0, np.asarray(y, np.float64)[some], FIRST_NOISE * scale)
-            begin["mean"] = jnp.asarray(cholesky(kuu)[0].T @ best.alpha, jnp.float32)
+        begin: Any = self._begin(key_rows, bare, first, x, np.asarray(y), is_exact, is_gaussian)
         batch_size = self._batch(n, is_exact)
         num_steps = self.num_epochs * num_batches(n, batch_size)
         trace = run.loop(
@@ -140,6 +140,40 @@ class DeepKernel(EpochCosts):
         run.note(collapse_note(facts))
         run.note("the weights of the features are a point: only the process on them is averaged over")
         return self._posterior(bare, found, inducing, summary, facts)
+
+    def _begin(
+        self, key: jax.Array, target: Target, first: Any, x: Data, y: np.ndarray, is_exact: bool, is_gaussian: bool
+    ) -> Any:
+        n = num_rows(x)
+        order = np.asarray(jax.random.permutation(key, n))
+
+        def seen(some: np.ndarray) -> np.ndarray:
+            return network_features(target, first["network"], rows(x, some), self.spectral_norm)
+
+        some = order[:START_ROWS]
+        sample = seen(some)
+        length, noise, scale = typical_distance(sample), 1.0, 1.0
+        if is_gaussian:
+            values = np.asarray(y[some], np.float64)
+            length, noise, scale = best_process(self.kernel, sample, values, given_std(target))
+        kernel = first_kernel(self.kernel, sample.shape[1], length, scale)
+        if is_gaussian:
+            first = first | {"likelihood": with_noise(target, first["likelihood"], noise)}
+        begin = {"params": first, "kernel": kernel}
+        if is_exact:
+            return begin
+        inducing = seen(order[: self.num_inducing])
+        begin |= at_prior(inducing, target.num_outputs or 1)
+        if is_gaussian:  # else noise would explain all before the process has learnt anything
+            many = order[:EXACT_ROWS]
+            begin |= at_optimum(
+                kernel_matrix(self.kernel, kernel, inducing, inducing),
+                kernel_matrix(self.kernel, kernel, inducing, seen(many)),
+                np.asarray(y[many], np.float64),
+                noise,
+                n / len(many),
+            )
+        return begin
 
     def _summary(
         self, found: Any, phi: np.ndarray, y: np.ndarray, weight: Any, is_exact: bool, is_gaussian: bool, target: Target
@@ -169,7 +203,7 @@ class DeepKernel(EpochCosts):
     def _prior(self, target: Target, params: tree.Params) -> DeepProcessPosterior:
         outputs = target.num_outputs or 1
         sample = network_features(target, params["network"], target.blank_input, self.spectral_norm)
-        found = {"params": params, "kernel": first_kernel(self.kernel, sample)}
+        found = {"params": params, "kernel": first_kernel(self.kernel, sample.shape[1], typical_distance(sample))}
         nothing = Summary(np.zeros((0, outputs)), np.zeros((0, 0)), math.nan)
         return self._posterior(target, found, np.zeros((0, sample.shape[1])), nothing, {})
 
@@ -188,10 +222,6 @@ class DeepKernel(EpochCosts):
         )
 
 
-def _has_gaussian_noise(likelihood: Any) -> bool:
-    return hasattr(likelihood, "noise_std") and hasattr(likelihood, "moment_update")
-
-
 def _check(target: Target) -> None:
     target.check_no_scales("the weights of its features are a point, of which no scale can be inferred")
     if target.temperature != 1.0:
@@ -200,16 +230,6 @@ def _check(target: Target) -> None:
         )
     if target.blank_input is None:
         raise SettingError("data is None", "an x for its shapes", "pass data=(x, None) for the prior")
-
-
-def _first_inducing(sample: np.ndarray, num_outputs: int) -> dict[str, jax.Array]:
-    """Features of some rows, and a narrow guess at the values there."""
-    m = len(sample)
-    return {
-        "inducing": jnp.asarray(sample, jnp.float32),
-        "mean": jnp.zeros((m, num_outputs)),
-        "factor": jnp.tile(FIRST_STD * jnp.eye(m), (num_outputs, 1, 1)),
-    }
 
 
 def _of_inducing(kuu: np.ndarray, found: Any) -> Summary:

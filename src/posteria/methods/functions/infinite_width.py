@@ -8,10 +8,9 @@ Neal 1996; Williams 1997; Lee et al. 2018; Matthews et al. 2018.
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import scipy.linalg
 
@@ -23,15 +22,17 @@ from posteria.machine import readable
 from posteria.methods.chains.elliptical_slice import EllipticalSlice
 from posteria.methods.costs import Costed
 from posteria.methods.functions.latent import LATENT_ROWS, sample_latent
+from posteria.methods.functions.spectrum import Inducing, Spectrum, has_gaussian_noise
 from posteria.models.limit import LimitKernel, in_float64, limit_kernel
 from posteria.models.target import Target
 from posteria.posteriors.base import Posterior
 from posteria.posteriors.process import Noise, ProcessPosterior, cholesky
+from posteria.posteriors.sparse_process import SparseProcessPosterior
 from posteria.settings import Count, check_settings, refuse_idle
 
-MOST_ROWS = 12_000  # whose kernel is factorised
+MOST_ROWS = 12_000  # whose kernel is factorised; of more, that of inducing ones
 NOISE_ROWS = 2000  # by whose evidence an inferred noise is chosen: it takes all eigenvalues of their kernel
-LOG_GRID = np.linspace(math.log(1e-12), math.log(1e4), 1600)  # of the noise's variance, over the mean of the kernel's
+INDUCING_SEED = 5  # of the rows that are inducing, so that a fit made again takes the same
 
 
 @dataclass(frozen=True)
@@ -41,13 +42,16 @@ class InfiniteWidth(Costed):
     `kernel`: "auto" reads it off the network where that can be followed, and else estimates it from `num_functions`
     draws of the network; "walk" and "monte-carlo" insist. Inferred noise is at the mode of its posterior under the
     evidence. `classes`: "regression" on centred labels as in Lee et al. 2018; "latent" draws the latent function by
-    `sampler`, as under any likelihood that is not Gaussian; "auto" is latent up to 2,000 rows. Up to 12,000 rows, in
-    float64 on the host.
+    `sampler`, as under any likelihood that is not Gaussian; "auto" is latent up to 2,000 rows. Up to 12,000 rows it is
+    exact; of more, `num_inducing` rows sum up what all say (Titsias 2009): the evidence is then a lower bound,
+    `facts["elbo"]`, and `facts["unexplained"]` is the share of the prior's variance that they leave out. In float64 on
+    the host.
     """
 
     kernel: Literal["auto", "walk", "monte-carlo"] = "auto"
     num_functions: Count = 1000
     classes: Literal["auto", "regression", "latent"] = "auto"
+    num_inducing: Count = 2000
     sampler: EllipticalSlice = field(default_factory=lambda: EllipticalSlice(num_draws=200, thinning=10))
 
     fidelity: ClassVar[str] = "exact"
@@ -75,12 +79,10 @@ class InfiniteWidth(Costed):
         n = num_rows(x)
         likelihood: Any = target.model.likelihood
         if hasattr(likelihood, "probs") and self.classes != "latent" and (self.classes != "auto" or n > LATENT_ROWS):
-            _check_size(n, MOST_ROWS)
             run.note("classes were fitted as numbers, centred labels, by regression")
             labels = _centred_labels(np.asarray(y), target.num_outputs or 1)
             return self._regression(bare, kernel, x, labels, weight, run, is_labels=True)
-        if _has_gaussian_noise(likelihood):
-            _check_size(n, MOST_ROWS)
+        if has_gaussian_noise(likelihood):
             return self._regression(bare, kernel, x, np.asarray(y, np.float64), weight, run, is_labels=False)
         _check_size(n, LATENT_ROWS)
         return sample_latent(self.sampler, key, target, kernel, run)
@@ -89,6 +91,8 @@ class InfiniteWidth(Costed):
         self, target: Target, kernel: LimitKernel, x: Data, y: np.ndarray, weight: Any, run: Run, *, is_labels: bool
     ) -> ProcessPosterior:
         root = np.ones(len(y)) if weight is None else np.sqrt(np.asarray(weight, np.float64))
+        if len(y) > MOST_ROWS:
+            return self._by_inducing(target, kernel, x, y, root, run, is_labels=is_labels)
         matrix, correction = kernel.cross(x, x), 0.0
         matrix *= np.outer(root, root)  # as if all rows had one noise
         if is_labels or jax.tree.leaves(target.structs["likelihood"]):
@@ -101,7 +105,7 @@ class InfiniteWidth(Costed):
                 y = y / scale
             else:
                 _check_temperature(target)
-                noise, correction = _inferred(target, spectrum)
+                noise, correction = spectrum.inferred(target)
         else:
             noise = Noise(_given_noise(target))
         posterior = ProcessPosterior(target, kernel, x, y, noise, weight=root**2, is_labels=is_labels)
@@ -114,15 +118,47 @@ class InfiniteWidth(Costed):
             posterior._log_evidence = _log_normal(posterior.factor, root[:, None] * y) + missing + correction
         return posterior
 
-
-def _has_gaussian_noise(likelihood: Any) -> bool:
-    """One noise for all rows, added to the outputs; told by what such a likelihood can do, not by its name."""
-    return hasattr(likelihood, "noise_std") and hasattr(likelihood, "moment_update")
+    def _by_inducing(
+        self,
+        target: Target,
+        kernel: LimitKernel,
+        x: Data,
+        y: np.ndarray,
+        root: np.ndarray,
+        run: Run,
+        *,
+        is_labels: bool,
+    ) -> SparseProcessPosterior:
+        chosen = np.sort(np.random.default_rng(INDUCING_SEED).permutation(len(y))[: self.num_inducing])
+        inducing = jax.tree.map(np.asarray, rows(x, chosen))
+        found = Inducing.of(kernel, inducing, x, y, root)
+        scale, correction = 1.0, 0.0
+        if is_labels:
+            noise, scale = found.spectrum().best_scale()
+        elif jax.tree.leaves(target.structs["likelihood"]):
+            _check_temperature(target)
+            noise, correction = found.spectrum().inferred(target)
+        else:
+            noise = Noise(_given_noise(target))
+        facts: dict[str, Any] = {"inducing": len(chosen), "unexplained": found.lost / found.variance}
+        if not is_labels and target.temperature == 1.0:
+            facts |= {"elbo": found.bound(noise.std) + correction, "elbo_error": 0.0}
+        run.note(
+            f"the process is that of {len(chosen):,} inducing rows, drawn from {len(y):,}: they leave "
+            f"{100 * facts['unexplained']:.2g} % of the prior's variance at the rows unexplained; the evidence is a "
+            "lower bound"
+        )
+        if found.jitter:
+            run.note(f"{found.jitter:.1e} was added to the kernel's diagonal, which rounding had made indefinite")
+        alpha, gain_root = found.summary(noise.std, scale)
+        return SparseProcessPosterior(
+            target, kernel, inducing, alpha, gain_root, noise, is_labels=is_labels, facts=facts
+        )
 
 
 def _given_noise(target: Target) -> float:
     likelihood: Any = target.model.likelihood
-    if not _has_gaussian_noise(likelihood):
+    if not has_gaussian_noise(likelihood):
         return 1.0
     with in_float64():
         return float(likelihood.noise_std(likelihood.init(jax.random.key(0))))
@@ -133,7 +169,7 @@ def _check_size(n: int, most: int) -> None:
         raise TooLargeError(
             f"{n:,} rows, whose kernel would take {readable(8.0 * n**2)} and {n**3 / 3:.1e} multiplications",
             f"at most {most:,}",
-            "take a part of the rows, or po.DeepKernel, which goes on with inducing points",
+            "take a part of the rows, or po.DeepKernel, which goes on with inducing points, under any likelihood",
         )
 
 
@@ -158,50 +194,3 @@ def _log_normal(factor: np.ndarray, y: np.ndarray) -> float:
     white = scipy.linalg.solve_triangular(factor, y, lower=True, check_finite=False)
     log_det = np.log(np.diag(factor)).sum()
     return float(-0.5 * (white**2).sum() - y.shape[1] * (log_det + 0.5 * len(y) * math.log(2 * math.pi)))
-
-
-class Spectrum(NamedTuple):
-    """With a kernel's eigenvalues and y in their basis, the evidence of every noise costs n operations."""
-
-    values: np.ndarray  # (n,)
-    power: np.ndarray  # of y, summed over its columns, (n,)
-    num_columns: int
-    total_weight: float  # of the rows
-    log_variances: np.ndarray  # a grid of the noise's
-
-    @classmethod
-    def of(cls, matrix: np.ndarray, y: np.ndarray, total_weight: float) -> "Spectrum":
-        values, vectors = scipy.linalg.eigh(matrix)
-        grid = LOG_GRID + math.log(float(np.mean(np.diag(matrix))) or 1.0)
-        return cls(np.maximum(values, 0.0), ((vectors.T @ y) ** 2).sum(1), y.shape[1], total_weight, grid)
-
-    def log_likelihoods(self) -> np.ndarray:
-        """Of y, at each noise of the grid."""
-        total = self.values[:, None] + np.exp(self.log_variances)
-        rows = -0.5 * (self.num_columns * np.log(2 * math.pi * total) + self.power[:, None] / total).sum(0)
-        missing = self.num_columns * (len(self.values) - self.total_weight)  # rows that count as less than one, or more
-        return np.asarray(rows + 0.5 * missing * (math.log(2 * math.pi) + self.log_variances))
-
-    def best_scale(self) -> tuple[Noise, float]:
-        """Of y / scale, whose scale is free: the noise and the scale of largest evidence. Labels have no scale."""
-        total = self.values[:, None] + np.exp(self.log_variances)
-        count = len(self.values) * self.num_columns
-        variances = (self.power[:, None] / total).sum(0) / count
-        evidence = -0.5 * (count * np.log(variances) + self.num_columns * np.log(total).sum(0))
-        best = int(np.argmax(evidence))
-        return Noise(math.exp(0.5 * self.log_variances[best])), math.sqrt(variances[best])
-
-
-def _inferred(target: Target, spectrum: Spectrum) -> tuple[Noise, float]:
-    """The mode of the noise under the evidence and its prior; and log p(y) - log p(y | that noise), by the grid."""
-    grid = spectrum.log_variances
-    own = tree.unraveller(target.structs["likelihood"])(jnp.asarray(-grid, jnp.float32)[:, None])
-    log_prior = np.asarray(jax.vmap(target.model.likelihood.log_prior)(own), np.float64)
-    log_likelihood = spectrum.log_likelihoods()
-    log_joint = log_likelihood + log_prior
-    best = int(np.argmax(log_joint))
-    weights = np.exp(log_joint - log_joint[best])
-    mean = np.average(grid, weights=weights)
-    std = math.sqrt(np.average((grid - mean) ** 2, weights=weights))
-    correction = log_joint[best] + math.log(weights.sum() * (grid[1] - grid[0])) - log_likelihood[best]
-    return Noise(math.exp(0.5 * grid[best]), std), float(correction)

@@ -29,7 +29,7 @@ from posteria.trace.dropout import Units, select
 from posteria.trace.local import FLIPOUT, LOCAL, SMALLEST_VARIANCE, treatments
 from posteria.tree import Json
 
-NUM_LAYERS, NUM_HIDDEN = 2, 50  # of the flow and of r's; Louizos & Welling 2017, section 4
+NUM_LAYERS, NUM_HIDDEN = 2, 32  # of the flow, and of that of r
 MOST_SPLINED = 64  # units, whose couplings have splines; of more, scales and shifts
 FIRST_SCALE = 0.1  # of the multipliers: at 0 its gradient would vanish
 AUXILIARY_DRAWS = 32  # of u, a step, from which log r - log q(u) is estimated
