@@ -43,7 +43,7 @@ def compare(
     kind: Kind = None,
     reference: Annotated[
         str,
-        typer.Option(help="nuts, hmc, none, a published folder or its URL, or an .npz of predictions made elsewhere."),
+        typer.Option(help="nuts, hmc, none, a published folder or its URL, or an .npz or .csv of predictions."),
     ] = "nuts",
     minutes: Annotated[
         float | None, typer.Option(help="For the reference.  [default: 10; the tour: 2]", show_default=False)

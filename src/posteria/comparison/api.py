@@ -18,7 +18,7 @@ from posteria.comparison.judge.grades import grade_row
 from posteria.comparison.run.fitting import Settings, costs_of, milliseconds
 from posteria.comparison.run.records import Record
 from posteria.comparison.run.runner import Elsewhere, Ending, Key, Ledger, run, run_row
-from posteria.comparison.tell import results, score_tables, sentences
+from posteria.comparison.tell import results, score_tables, sentences, temperatures
 from posteria.data.arrays import check_same_length, check_x, rows
 from posteria.data.splits import last_rows
 from posteria.errors import DataError, SettingError
@@ -42,6 +42,7 @@ class Comparison:
         self.records = ledger.records
         self.posteriors = ledger.posteriors
         self.pictures = ledger.pictures
+        self.remarks: tuple[str, ...] = ()  # what else the rows say
 
     @property
     def results(self) -> Json:
@@ -59,7 +60,7 @@ class Comparison:
     def __repr__(self) -> str:
         found = self.results
         said = [answer["text"] for part in found["problems"] for answer in part["answers"].values()]
-        return "\n".join([score_tables.as_text(found), *said])
+        return "\n".join([score_tables.as_text(found), *said, *self.remarks])
 
     def _repr_html_(self) -> str:
         return score_tables.as_html(self.results)
@@ -153,8 +154,9 @@ def compare(
 
     `methods` are names, objects, or a dict of them; by default the six that matter of those there are. `reference` is a
     sampler that stands for the truth (None: there is none), or the path of an npz of predictions made elsewhere, with
-    `probs` (n, class), `quantiles` (level, n) or `samples` (draw, n). Each seed is another random split and fit; with
-    `test = (x, y)` the split is given. `budget` is a number of gradient evaluations for every method; `tune=True`
+    `probs` (n, class), `quantiles` (level, n) or `samples` (draw, n), in the order of the test rows or of an `index`
+    (n,) of their numbers; or of a CSV with a column a class, and `index`. Each seed is another random split and fit;
+    with `test = (x, y)` the split is given. `budget` is a number of gradient evaluations for every method; `tune=True`
     tries a few settings on validation rows first, charged to the method. `minutes` cap the reference. `shift=True` (or
     names of `po.shift.TABLE_SHIFTS` or, of images, `po.shift.CORRUPTIONS`) scores every method on the test rows at five
     severities of each too, and `attack=[0.1]` on rows moved by so much against it and against another network. With
@@ -202,7 +204,21 @@ def grade(
         record = Record("done", scores=costs_of(posterior) | {"ms_row": milliseconds(posterior, fold, problem.kind)})
         ledger.add(problem, fold, entry, posterior, record, grade_row(problem, fold, entry, posterior))
     ledger.is_complete = True
-    return Comparison(ledger)
+    comparison = Comparison(ledger)
+    comparison.remarks = _of_temperatures(posteriors, data, scale)
+    return comparison
+
+
+def _of_temperatures(posteriors: Mapping[str, Any], data: tuple[Any, Any], scale: Any) -> tuple[str, ...]:
+    """Words on temperatures, where posteriors are of one model but for these."""
+    models = [posterior.model for posterior in posteriors.values()]
+    by_temperature = {posterior.model.temperature: posterior for posterior in posteriors.values()}
+    parts = {(model.network, model.likelihood, model.prior) for model in models}
+    if len(by_temperature) < len(models) or len(models) < 2 or len(parts) > 1 or scale is not None:
+        return ()
+    scores = {at: np.asarray(posterior.predict(data[0]).log_prob(data[1])) for at, posterior in by_temperature.items()}
+    said = temperatures.words(scores, kind_of(models[0]))
+    return (said,) if said else ()
 
 
 def _given_rows(posterior: Any, data: tuple[Any, Any], scale: Any) -> Problem:

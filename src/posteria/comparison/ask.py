@@ -149,6 +149,8 @@ def ask(
     folds = tuple(_fold(seed, source, part, foreign, model is None) for seed, part in zip(numbers, found.parts))
     if tested is not None and model is None:  # numbered as in their own file
         folds = tuple(replace(fold, test_rows=tested.row_numbers(slice(None))) for fold in folds)
+    elif source.num_test and split == "random" and model is None:  # a set that has its own test rows: among these
+        folds = tuple(replace(fold, test_rows=np.arange(source.num_test)) for fold in folds)
     facts = _facts(source, folds)
     if group or time:
         facts["notes"].append(f"column {group or time!r} splits the rows and is no input")

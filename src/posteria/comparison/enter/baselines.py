@@ -106,32 +106,6 @@ class ProbsPredictive:
             return np.log(self.probs[np.arange(len(self.probs)), np.asarray(y)])
 
 
-@dataclass(frozen=True)
-class GivenPredictions:
-    """Of the test rows of one split, made elsewhere; it has no others, whatever it is asked."""
-
-    predictive: Any
-    num_rows: int
-
-    def predict(self, x: Data) -> Any:
-        return self.predictive
-
-
-def given_predictions(arrays: dict[str, np.ndarray], kind: str) -> GivenPredictions:
-    """Of `probs` (n, class), `quantiles` (level, n) at `quantile_levels`, or `samples` (draw, n), in the data's order
-    and units."""
-    if kind == "classes":
-        if "probs" not in arrays:
-            raise DataError(f"the reference holds {sorted(arrays)}", "probs (n, class)")
-        return GivenPredictions(ProbsPredictive(arrays["probs"]), len(arrays["probs"]))
-    if "quantiles" not in arrays and "samples" not in arrays:
-        raise DataError(f"the reference holds {sorted(arrays)}", "quantiles (level, n) or samples (draw, n)")
-    levels = quantile_levels(len(arrays["quantiles"]) if "quantiles" in arrays else SAMPLE_LEVELS)
-    values = arrays["quantiles"] if "quantiles" in arrays else np.quantile(arrays["samples"], levels, axis=0)
-    values = values.reshape(len(levels), -1)
-    return GivenPredictions(QuantilePredictive(levels, values), values.shape[1])
-
-
 # ---- baselines
 
 

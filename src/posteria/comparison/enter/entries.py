@@ -13,10 +13,9 @@ from typing import Any
 
 from posteria import tree
 from posteria.comparison.ask import Problem, num_features
-from posteria.comparison.enter import baselines
+from posteria.comparison.enter import baselines, given
 from posteria.data.arrays import num_rows, rows
-from posteria.data.formats import read_all_npz
-from posteria.errors import DataError, SettingError
+from posteria.errors import SettingError
 from posteria.methods import registry
 from posteria.methods.costs import DECLARATION, check_budget
 from posteria.models.target import Target
@@ -106,10 +105,8 @@ def for_problem(entries: list[Entry], problem: Problem) -> list[Entry]:
 
 
 def _reference(reference: Any, taken: set[str]) -> Entry:
-    if isinstance(reference, str | Path) and str(reference).endswith(".npz"):
-        if not Path(reference).is_file():
-            raise DataError(f"no file {reference}", "an npz of predictions", "check the path")
-        arrays = read_all_npz(Path(reference))
+    if isinstance(reference, str | Path) and str(reference).endswith(given.SUFFIXES):
+        arrays = given.read(Path(reference))
         return Entry(
             _unique("given-reference", taken), f"{Path(reference).name} (reference)", "reference", arrays=arrays
         )

@@ -9,8 +9,7 @@ import jax
 import numpy as np
 
 from posteria.comparison.ask import Fold, Problem
-from posteria.comparison.enter import baselines
-from posteria.comparison.enter.baselines import given_predictions
+from posteria.comparison.enter import baselines, given
 from posteria.comparison.enter.entries import Entry, over_budget, trials, with_budget
 from posteria.comparison.run import records
 from posteria.comparison.run.clock import clock
@@ -202,7 +201,7 @@ def _tune(problem: Problem, fold: Fold, method: Any) -> tuple[Any, Json, str]:
 
 
 def _given(problem: Problem, fold: Fold, entry: Entry) -> Any:
-    found = given_predictions(entry.arrays, problem.kind)
+    found = given.predictions(entry.arrays, problem.kind, fold.test_rows, problem.data["class_names"])
     if found.num_rows != len(fold.y_test):
         raise DataError(
             f"the reference has {found.num_rows} rows", f"the {len(fold.y_test)} test rows of the first split"

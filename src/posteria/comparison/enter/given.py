@@ -1,0 +1,106 @@
+"""Predictions that were made elsewhere, as a reference: somebody's HMC, on the rows that the comparison tests on.
+
+An npz holds `probs` (n, class), `quantiles` (level, n) or `samples` (draw, n), in the data's own units. A CSV holds a
+column of probabilities for each class, named as the classes are or in their order. Rows are in the order of the test
+rows, or in any order with `index`: an array or a column of the number that each row has in the file of test rows, the
+first being 0. With it, rows that the comparison does not test on may be there too.
+"""
+
+import csv
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from posteria.comparison.enter.baselines import SAMPLE_LEVELS, ProbsPredictive, QuantilePredictive
+from posteria.data.arrays import Data
+from posteria.data.formats import read_all_npz
+from posteria.errors import DataError
+from posteria.metrics import quantile_levels
+
+SUFFIXES = (".npz", ".csv")
+INDEX = "index"
+SUM_ERROR = 1e-3  # by which probabilities may miss 1, as where they were written in 16 bits
+
+
+@dataclass(frozen=True)
+class GivenPredictions:
+    """Of the test rows of one split; it has no others, whatever it is asked."""
+
+    predictive: Any
+    num_rows: int
+
+    def predict(self, x: Data) -> Any:
+        return self.predictive
+
+
+def read(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of a file; of a CSV: `probs`, the `classes` that its columns name, and `index` where it has one."""
+    if not path.is_file():
+        raise DataError(f"no file {path}", "an npz or a CSV of predictions", "check the path")
+    return read_all_npz(path) if path.suffix == ".npz" else _read_csv(path)
+
+
+def _read_csv(path: Path) -> dict[str, np.ndarray]:
+    with path.open(newline="") as stream:
+        header, *lines = list(csv.reader(stream)) or [[]]
+    try:
+        values = np.array([list(map(float, line)) for line in lines], np.float64).reshape(len(lines), -1)
+    except ValueError as error:
+        raise DataError(f"{path}: {error}", "numbers, as many on every line, under a line of names") from None
+    if len(header) < 2 or values.shape[1:] != (len(header),):
+        raise DataError(f"{path} has {len(header)} names and columns {values.shape[1:]}", "a name for each column")
+    is_class = np.array([name != INDEX for name in header])
+    arrays = {"probs": values[:, is_class], "classes": np.array(header)[is_class]}
+    return arrays if is_class.all() else arrays | {INDEX: values[:, ~is_class][:, 0]}
+
+
+def predictions(
+    arrays: dict[str, np.ndarray], kind: str, test_rows: np.ndarray | None = None, class_names: Any = ()
+) -> GivenPredictions:
+    """Of the test rows, in their order; `test_rows` are their numbers (None: from 0)."""
+    order = _order(arrays[INDEX], test_rows) if INDEX in arrays else slice(None)
+    if kind == "classes":
+        if "probs" not in arrays:
+            raise DataError(f"the reference holds {sorted(arrays)}", "probs (n, class)")
+        probs = _checked(np.asarray(arrays["probs"], np.float64), arrays.get("classes"), list(class_names))[order]
+        return GivenPredictions(ProbsPredictive(probs), len(probs))
+    if "quantiles" not in arrays and "samples" not in arrays:
+        raise DataError(f"the reference holds {sorted(arrays)}", "quantiles (level, n) or samples (draw, n)")
+    levels = quantile_levels(len(arrays["quantiles"]) if "quantiles" in arrays else SAMPLE_LEVELS)
+    values = arrays["quantiles"] if "quantiles" in arrays else np.quantile(arrays["samples"], levels, axis=0)
+    values = values.reshape(len(levels), -1)[:, order]
+    return GivenPredictions(QuantilePredictive(levels, values), values.shape[1])
+
+
+def _order(index: np.ndarray, test_rows: np.ndarray | None) -> np.ndarray:
+    """Where each test row stands in the file."""
+    numbers = np.asarray(index)
+    if numbers.ndim != 1 or (numbers != np.round(numbers)).any():
+        raise DataError(f"index is {numbers.dtype} {numbers.shape}", "whole numbers (n,), a row's number from 0")
+    numbers = numbers.astype(np.int64)
+    values, counts = np.unique(numbers, return_counts=True)
+    if (counts > 1).any():
+        raise DataError(f"index has {values[counts > 1][0]} {counts.max()} times", "every row once")
+    wanted = np.arange(len(numbers)) if test_rows is None else np.asarray(test_rows)
+    missing = np.setdiff1d(wanted, numbers)
+    if len(missing):
+        raise DataError(
+            f"index lacks {len(missing)} of {len(wanted)} test rows, the first {missing[0]}",
+            "predictions of every test row",
+            "rows are numbered from 0 in the file that they come from",
+        )
+    place = np.argsort(numbers)
+    return np.asarray(place[np.searchsorted(numbers, wanted, sorter=place)])
+
+
+def _checked(probs: np.ndarray, named: np.ndarray | None, class_names: list[str]) -> np.ndarray:
+    """In the order of the classes."""
+    if probs.ndim != 2 or (class_names and probs.shape[1] != len(class_names)):
+        raise DataError(f"probs is {probs.shape}", f"(n, {len(class_names)}), a column for each of {class_names}")
+    if not (np.isfinite(probs).all() and (probs >= 0).all() and (abs(probs.sum(1) - 1) < SUM_ERROR).all()):
+        raise DataError("rows of probs that are no distribution", "numbers from 0 that add up to 1 in each row")
+    if named is not None and sorted(named) == sorted(class_names):
+        probs = probs[:, [list(named).index(name) for name in class_names]]
+    return probs / probs.sum(1, keepdims=True)
