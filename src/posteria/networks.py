@@ -31,7 +31,8 @@ class Network:
     `spec` describes a ready network so that it can be rebuilt (None: it cannot). `trained` says that there is no
     initialiser: `init` returns the trained weights whatever the key. `note` is what the user should know of how the
     network was made; a fit's notes have it too. `by_datum` says that `apply` maps a function of one datum over a batch,
-    so that no output can depend on the rest of it.
+    so that no output can depend on the rest of it. `num_frozen` counts weights that `apply` holds and that are no
+    parameters: what a pass costs beyond what the parameters tell.
     """
 
     init: Callable[[jax.Array, Data], Params]
@@ -40,6 +41,7 @@ class Network:
     trained: bool = False
     note: str = field(default="", compare=False, repr=False)
     by_datum: bool = field(default=False, compare=False, repr=False)
+    num_frozen: int = field(default=0, compare=False, repr=False)
 
     def __str__(self) -> str:
         return self.note or repr(self)

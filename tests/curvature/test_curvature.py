@@ -11,7 +11,7 @@ from posteria import tree
 from posteria.curvature import measure as measuring
 from posteria.curvature.full import Full
 from posteria.curvature.jacobian import factored, subset_paths
-from posteria.curvature.measure import Settings, measure
+from posteria.curvature.measure import Settings, measure, solved, summed, with_prior
 from posteria.errors import SettingError, TooLargeError
 from posteria.methods.points.tuning import prior_precision
 from posteria.models.target import Target
@@ -104,6 +104,22 @@ def test_full_is_the_whole_matrix_and_diagonal_its_diagonal(name):
     close(np.linalg.inv(full), wanted)
     _, diagonal = measured(target, params, "diagonal")
     close(1 / np.diag(diagonal), np.diag(wanted))
+
+
+@pytest.mark.parametrize("is_even", [True, False])
+def test_data_that_were_summed_once_serve_any_prior(is_even):
+    """As if all had been measured again, Kronecker factors with their eigenvectors found once too."""
+    target, params = problem(*mlp())
+    paths = subset_paths(target, "all")
+    settings, key = Settings("kron", paths), jax.random.key(0)
+    once = solved(settings, summed(target, params, target.data, settings, key))
+    prior = prior_precision(target, params)[factored(target.without_data(), paths).order]
+    rows = 1.0 if is_even else np.linspace(0.5, 2.0, len(prior))
+    for scale in (0.1, 1.0, 30.0):
+        again = measure(target, params, target.data, settings, scale * rows * prior, key)
+        found = with_prior(target, settings, once, scale * rows * prior)
+        close(found.covariance(), again.covariance(), 1e-5)
+        assert found.log_det() == pytest.approx(again.log_det(), abs=1e-3)
 
 
 @pytest.mark.parametrize("name", ["mlp", "conv", pytest.param("attention", marks=pytest.mark.slow)])

@@ -152,3 +152,21 @@ def test_weights_of_another_network_are_refused():
     for weights in (MLP.init(jax.random.key(0), X[:1, :2]), {"other": jnp.ones(3)}):
         with pytest.raises(NetworkError, match="cannot run with weights"):
             po.adapters(MLP, weights=weights).init(jax.random.key(0), X[:1])
+
+
+def test_how_far_from_a_mode_is_not_measured_where_frozen_weights_make_that_dear(monkeypatch):
+    """Products with the curvature pass through all frozen weights: they would take longer than the fit."""
+    adapted = po.adapters(MLP, rank=2, weights=WEIGHTS)
+    assert adapted.num_frozen == tree.size(WEIGHTS)
+    model, method = po.Model(adapted), po.MAP(num_epochs=2, polish=False)
+    assert "decrement" in po.fit(model, (X, Y), method, progress=False).facts
+    monkeypatch.setattr("posteria.curvature.decrement.MOST_WORK", 12 * 20 * len(X) * adapted.num_frozen - 1)
+    facts = po.fit(model, (X, Y), method, progress=False).facts
+    assert "decrement" not in facts
+    assert any("not measured" in note for note in facts["notes"])
+
+
+def test_copies_of_large_frozen_weights_are_told_of(monkeypatch):
+    assert po.adapters(MLP, weights=WEIGHTS).note == ""
+    monkeypatch.setattr("posteria.trace.adapters.LARGE", tree.num_bytes(WEIGHTS) - 1)
+    assert "JAX_USE_SIMPLIFIED_JAXPR_CONSTANTS=1" in po.adapters(MLP, weights=WEIGHTS).note

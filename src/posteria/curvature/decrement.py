@@ -31,12 +31,19 @@ CLOSE = 0.01  # nats at which nothing nearer is looked for
 GAP = 0.1  # of the decrement that may be left unknown
 LEAST_PRODUCTS, MOST_PRODUCTS = 20, 300  # with the curvature, in all
 WORK = 2e10  # multiplications in them, where there are more than the least
+MOST_WORK = 1e12  # in the least products: beyond, how far weights are from a mode is not measured
 MOST_GRADIENTS, MOST_ELEMENTS = 20, 2**24  # that are held at once, and their numbers
 NEARBY = 2.0**-8  # of the step
 TURNED = 0.5  # of the slope along the step, below which a gradient nearby belongs to another side of a kink
 CURVATURE_ROWS = 2048  # of the data, at most, that the curvature is read from
 BLOCK_ELEMENTS, ASSUMED_WIDTH = 2**22, 16  # numbers in a block's activations, which are so many times a datum's
 LEAST_DATUM = 64  # numbers that a datum counts as, at least
+
+
+def is_dear(target: Target) -> bool:
+    """Whether the least products take minutes, since the network holds many weights that are no parameters."""
+    num_rows = min(CURVATURE_ROWS, target.num_data)
+    return 12 * LEAST_PRODUCTS * num_rows * target.model.network.num_frozen > MOST_WORK
 
 
 @dataclass(frozen=True)

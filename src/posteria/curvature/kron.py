@@ -38,6 +38,14 @@ class Block(NamedTuple):
         return (values if self.columns is None else values @ self.columns.T**power).reshape(-1)
 
 
+class Solved(NamedTuple):
+    """A factor whose eigenvectors are known already."""
+
+    matrix: np.ndarray
+    values: np.ndarray
+    vectors: np.ndarray
+
+
 @pytree
 class Kron(Precision, Accumulated):
     """Independent weights, each Kronecker-factored; a leaf that the walk leaves has a dense block, or a diagonal."""
@@ -53,6 +61,13 @@ class Kron(Precision, Accumulated):
     @classmethod
     def finish(cls, weights: Sequence[Weight], sums: Sums, prior: np.ndarray, total: float) -> "Kron":
         return cls(tuple(_block(weight, part, weight.of(prior), total) for weight, part in zip(weights, sums)))
+
+    @staticmethod
+    def solved(sums: Sums) -> Sums:
+        """Sums that are finished again and again, under one prior after another."""
+        return [
+            tuple(Solved(m, *np.linalg.eigh(m)) for m in part) if isinstance(part, tuple) else part for part in sums
+        ]
 
     def noise(self, key: jax.Array) -> jax.Array:
         keys = jax.random.split(key, len(self.blocks))
@@ -114,13 +129,23 @@ def _block(weight: Weight, sums: Sums, prior: np.ndarray, total: float) -> Block
     shares = prior.mean(1) / prior.mean()
     is_even = np.allclose(shares, 1.0, rtol=1e-6)
     units = np.ones(len(shares)) if is_even else shares**-0.5
-    row_values, rows = np.linalg.eigh(row_sums if is_even else units[:, None] * row_sums * units)
-    column_values, columns = np.linalg.eigh(column_sums / max(total * weight.positions, 1e-30))
+    if not is_even:
+        matrix = row_sums.matrix if isinstance(row_sums, Solved) else row_sums
+        row_sums = units[:, None] * matrix * units
+    (row_values, rows), (column_values, columns) = _eigen(row_sums), _eigen(column_sums)
+    column_values = column_values / max(total * weight.positions, 1e-30)
     entries = np.outer(row_values.clip(0), column_values.clip(0)) + prior.mean()
     if is_even:
         return Block(as_array(rows), as_array(entries), as_array(columns))
     log_volume = as_array(weight.columns * np.log(shares).sum())
     return Block(as_array(units[:, None] * rows), as_array(entries), as_array(columns), log_volume)
+
+
+def _eigen(factor: np.ndarray | Solved) -> tuple[np.ndarray, np.ndarray]:
+    if isinstance(factor, Solved):
+        return factor.values, factor.vectors
+    values, vectors = np.linalg.eigh(factor)
+    return values, vectors
 
 
 def _noise(block: Block, key: jax.Array) -> jax.Array:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -107,15 +107,28 @@ def choose_structure(target: Target, paths: tuple[str, ...]) -> str:
     return "full" if size <= FULL_SIZE and work <= FULL_WORK else "kron"
 
 
+class Summed(NamedTuple):
+    """The data's part of a curvature, before a prior is added: it serves any scale of the prior at the same weights."""
+
+    sums: Any
+    total: float  # rows, as they count
+
+
 def measure(
     target: Target, params: tree.Params, data: Data, settings: Settings, prior: np.ndarray, key: jax.Array
 ) -> Precision:
     """The precision of the weights at `settings.paths`; `prior` is theirs, in the order of the coordinates."""
+    if settings.structure == "lowrank":
+        bare = target.without_data()
+        return _measure_low_rank(bare, factored(bare, settings.paths), params, data, settings, prior, key)
+    return with_prior(target, settings, summed(target, params, data, settings, key), prior)
+
+
+def summed(target: Target, params: tree.Params, data: Data, settings: Settings, key: jax.Array) -> Summed:
+    """Of any structure but "lowrank"."""
     bare = target.without_data()
     network = factored(bare, settings.paths)
     num_data = 0 if data is None else target.num_data
-    if settings.structure == "lowrank":
-        return _measure_low_rank(bare, network, params, data, settings, prior, key)
     sums = _compiled_zeros(bare, settings)()
     add = _compiled_block(bare, settings)
     total = 0.0
@@ -123,8 +136,17 @@ def measure(
         for number, (block, counts) in enumerate(blocks(data, num_data, block_rows(target, network, settings))):
             sums = add(sums, params, block, counts, jax.random.fold_in(key, number))
             total += float(counts.sum(dtype=np.float64))
-    sums = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), sums)
-    return ACCUMULATED[settings.structure].finish(network.weights, sums, np.asarray(prior, np.float64), total)
+    return Summed(jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), sums), total)
+
+
+def solved(settings: Settings, found: Summed) -> Summed:
+    """Its eigenvectors found, for many priors."""
+    return found._replace(sums=Kron.solved(found.sums)) if settings.structure == "kron" else found
+
+
+def with_prior(target: Target, settings: Settings, found: Summed, prior: np.ndarray) -> Precision:
+    weights = factored(target.without_data(), settings.paths).weights
+    return ACCUMULATED[settings.structure].finish(weights, found.sums, np.asarray(prior, np.float64), found.total)
 
 
 def blocks(data: Data, num_data: int, size: int) -> Iterator[tuple[Data, np.ndarray]]:

@@ -23,7 +23,11 @@ from posteria.settings import Several, check_arguments
 from posteria.trace.linear import Operation, find, interpret
 from posteria.tree import Params
 
-LARGE = 2**24  # bytes of frozen weights from which JAX is told to hand constants over, not to write them into the code
+LARGE = 2**24  # bytes of frozen weights, of which copies are worth a word
+COPIED = (
+    "each compiled function holds a copy of the frozen weights: set JAX_USE_SIMPLIFIED_JAXPR_CONSTANTS=1 in the "
+    "environment before JAX is imported, and none does"
+)
 
 
 def adapters(
@@ -36,8 +40,8 @@ def adapters(
     `weights`: the frozen ones, where `network` does not come trained. Every method then runs over the adapters alone;
     stores hold these alone, and `po.load` and `po.resume` want the network again: `network=po.adapters(...)`.
 
-    Where the frozen weights are large, JAX's setting `jax_use_simplified_jaxpr_constants` is turned on: else each
-    compiled function would hold a copy of them.
+    Each compiled function holds a copy of the frozen weights, unless JAX_USE_SIMPLIFIED_JAXPR_CONSTANTS=1 stands in the
+    environment before JAX is imported: a fit's notes say so where they are large.
     """
     (rank,) = check_arguments(adapters, rank=rank)
     base = as_network(network)
@@ -47,8 +51,7 @@ def adapters(
             "adapters of a network that is not trained", "weights to freeze", "pass a trained module, or weights=params"
         )
     frozen = tree.on_device(base.init(jax.random.key(0), None) if weights is None else weights)
-    if tree.num_bytes(frozen) > LARGE:
-        jax.config.update("jax_use_simplified_jaxpr_constants", True)
+    is_copied = tree.num_bytes(frozen) > LARGE and not jax.config.values["jax_use_simplified_jaxpr_constants"]
 
     def init(key: jax.Array, x: Data) -> Params:
         sizes = _sizes(base, tree.signature(frozen), tree.signature(as_batch_of_one(x)), patterns)
@@ -75,7 +78,7 @@ def adapters(
 
         return interpret(base.apply, rule)(frozen, x)[0]
 
-    return Network(init, apply)
+    return Network(init, apply, note=COPIED if is_copied else "", num_frozen=tree.size(frozen))
 
 
 Size = tuple[int, int, Any]  # rows and columns of the matrix, and the adapter's dtype

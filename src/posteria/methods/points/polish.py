@@ -13,7 +13,7 @@ import numpy as np
 
 from posteria import tree
 from posteria.compiled import kept
-from posteria.curvature.decrement import ENOUGH, decrement, part_names
+from posteria.curvature.decrement import ENOUGH, decrement, is_dear, part_names
 from posteria.data.arrays import Data
 from posteria.data.sources import is_source
 from posteria.engine.loop import Kernel, Run
@@ -64,6 +64,9 @@ def polish(
 def measured(target: Target, params: tree.Params, run: Run, held: Sequence[str], remedy: str) -> Json:
     """Facts: how far the set of `params` (leading axis) that is furthest from a mode is; told where it matters."""
     if not run.is_whole or is_source(target.data):  # it would read a source many times over
+        return {}
+    if is_dear(target):
+        run.note("how far the weights are from a mode was not measured: it would take longer than most fits")
         return {}
     found = (decrement(target, tree.one(params, i), held) for i in range(tree.length(params)))
     worst = max(found, key=lambda one: one.nats)

@@ -19,7 +19,16 @@ import numpy as np
 from posteria import tree
 from posteria.compiled import kept
 from posteria.curvature.jacobian import factored, subset_paths
-from posteria.curvature.measure import Settings, choose_structure, estimate, measure
+from posteria.curvature.measure import (
+    Settings,
+    Summed,
+    choose_structure,
+    estimate,
+    measure,
+    solved,
+    summed,
+    with_prior,
+)
 from posteria.curvature.precision import Precision
 from posteria.data.arrays import Data, parts, rows, weighted
 from posteria.data.batches import Augment
@@ -130,9 +139,12 @@ def fit_scales(
 ) -> tuple[Target, tree.Params]:
     """The target with the prior's scales by the evidence at given weights, which stay; and own parameters."""
     found = params | {"log_scales": jnp.zeros(len(jax.tree.leaves(params["network"])))}
+    once = None
+    if settings.structure != "lowrank" and not jax.tree.leaves(params["likelihood"]):
+        once = solved(settings, summed(target, params, target.data, settings, key))  # no round changes it
     for key_round in jax.random.split(key, SCALE_ROUNDS):
         before = found
-        found = _retuned(target, found, settings, True, by_leaf, key_round)
+        found = _retuned(target, found, settings, True, by_leaf, key_round, once)
         moves = [tree.ravel({name: each[name] for name in ("likelihood", "log_scales")}) for each in (before, found)]
         if jnp.abs(moves[1] - moves[0]).max() < LEAST_MOVE:
             break
@@ -155,9 +167,15 @@ def tuning_settings(target: Target) -> Settings:
 
 
 def _retuned(
-    target: Target, params: tree.Params, settings: Settings, tunes_prior: bool, by_leaf: bool, key: jax.Array
+    target: Target,
+    params: tree.Params,
+    settings: Settings,
+    tunes_prior: bool,
+    by_leaf: bool,
+    key: jax.Array,
+    once: Summed | None = None,
 ) -> tree.Params:
-    """Scales and own parameters, one step on."""
+    """Scales and own parameters, one step on; `once` is the data's curvature, where it is known."""
     network = factored(target.without_data(), settings.paths)
     weights = {"network": params["network"], "likelihood": params["likelihood"]}
     scales = np.exp(np.asarray(params["log_scales"], np.float64))
@@ -166,7 +184,10 @@ def _retuned(
     first = len(unit_prior) - sum(sizes)
     prior = unit_prior.copy()
     prior[first:] /= np.repeat(scales, sizes) ** 2
-    precision = measure(target, weights, target.data, settings, prior[network.order], key)
+    if once is None:
+        precision = measure(target, weights, target.data, settings, prior[network.order], key)
+    else:
+        precision = with_prior(target, settings, once, prior[network.order])
     flat = np.asarray(tree.ravel(weights), np.float64)
     if jax.tree.leaves(params["likelihood"]):
         params = {**params, "likelihood": own_by_evidence(target, weights, precision, settings)}
