@@ -1,5 +1,7 @@
 """Estimators read tables by the same plan as the command line: frames of any library, dates, counts, what is asked."""
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -74,3 +76,23 @@ def test_frames_of_other_libraries_predict_the_same(fitted, library):
     with pytest.warns(UserWarning, match="'id'"):
         classes = po.Classifier(**QUICK).fit(other, labels)
     assert classes.predict(other).tolist() == classes.predict(frame).tolist()
+
+
+def test_what_the_fit_had_not_is_told_once_with_its_column_and_count():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"size": rng.normal(size=60), "town": rng.choice(["a", "b", "c"], 60)})
+    model = po.Regressor(method=po.MAP(num_epochs=20), network="mlp:4")
+    model.fit(frame, frame["size"] + (frame["town"] == "a"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.predict(frame)
+    new = frame.head(10).assign(town=["nowhere"] * 4 + ["a"] * 6)
+    with pytest.warns(UserWarning, match="town: 'nowhere' not seen in the fit.*in 4 of 10 rows"):
+        model.predict(new)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # it has been told
+        model.predict(new)
+        model.interval(new, 0.9)
+    model.fit(frame, frame["size"])
+    with pytest.warns(UserWarning, match="nowhere"):
+        model.predict(new)

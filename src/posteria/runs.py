@@ -16,6 +16,7 @@ from posteria import disk, tree
 from posteria.compiled import give_back
 from posteria.data.arrays import Data
 from posteria.data.batches import Augment
+from posteria.data.directions import flat_directions
 from posteria.data.sources import is_source
 from posteria.engine import hosts
 from posteria.engine import mesh as meshes
@@ -26,6 +27,7 @@ from posteria.errors import DiskError, SettingError, StoreError
 from posteria.machine import check_room
 from posteria.methods import registry
 from posteria.methods.ensembles.folds import Folds
+from posteria.models.empirical_covariance import EmpiricalCovariance
 from posteria.models.likelihoods import Likelihood
 from posteria.models.model import Model
 from posteria.models.priors import Prior
@@ -271,6 +273,8 @@ def _fit_and_record(method: Any, key: jax.Array, target: Target | Density, start
         run.note("max_seconds ended the fit early")
     if isinstance(posterior, Posterior):
         posterior.history = run.history
+    if isinstance(posterior, Posterior) and isinstance(target, Target) and (flat := _flat_directions(target)):
+        posterior.facts["flat_directions"] = flat
     if target.scales and hasattr(posterior, "sample_params"):
         posterior.facts["prior_scales"] = prior_scales(posterior)
     posterior.facts |= {
@@ -283,6 +287,14 @@ def _fit_and_record(method: Any, key: jax.Array, target: Target | Density, start
         "is_whole": run.is_whole,
     }
     return posterior
+
+
+def _flat_directions(target: Target) -> Json | None:
+    """Of the training inputs, where the prior is not one that knows of them."""
+    if not isinstance(target.data, tuple) or isinstance(target.model.prior, EmpiricalCovariance):
+        return None
+    shapes = [leaf.shape for leaf in jax.tree.leaves(target.structs)]
+    return flat_directions(target.data[0], shapes)
 
 
 def _check_draws(method: Any, target: Target | Density, max_seconds: float | None) -> None:

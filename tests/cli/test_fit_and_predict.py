@@ -180,3 +180,16 @@ def test_calibrate_holds_within_groups_and_predict_takes_them_from_the_table(fol
     assert all(abs(share - 0.9) < 0.08 for share in inside.groupby(new["colour"]).mean())
     answer = invoke("calibrate", folder, folder.parent / "held.csv", "--groups", "city", "-o", place)
     assert answer.exit_code == 1 and "lacks the columns ['city']" in answer.stderr
+
+
+def test_a_published_folder_predicts_as_the_fit_does(folder):
+    published = folder.parent / "published"
+    answer = invoke("publish", folder, published)
+    assert answer.exit_code == 0, answer.output
+    new = houses(6, seed=1)
+    (table, _), (again, _) = predictions(folder, new), predictions(published, new)
+    pd.testing.assert_frame_equal(table, again)
+    draws = published / "draws.safetensors"
+    draws.write_bytes(draws.read_bytes()[:-1] + b"?")
+    refused = invoke("predict", published, folder.parent / "new.csv")
+    assert refused.exit_code != 0 and "draws.safetensors" in refused.output + str(refused.stderr)

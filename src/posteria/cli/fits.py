@@ -288,9 +288,9 @@ def preparation_of(attached: "tree.Json", folder: Path) -> "Preparation":
 
 def load_posterior(folder: Path, network: str | None, methods: list[str] | None) -> "tuple[Posterior, Preparation]":
     """The posterior of a fit and how its table was prepared; `network` and `methods` are the user's own words."""
-    from posteria.posteriors import saving, store
+    from posteria.posteriors import publishing, saving, store
 
-    manifest = store.read_manifest(folder)
+    manifest = publishing.read(folder)[0] if publishing.is_published(folder) else store.read_manifest(folder)
     preparation = preparation_of(manifest.get("attached", {}), folder)
     own_network = own_parts(manifest, preparation, network, methods)
     if not store.is_verified(manifest):

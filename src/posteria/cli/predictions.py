@@ -15,15 +15,12 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
-    from posteria.data.encode import Encoded
     from posteria.data.preparation import Preparation
-
-VALUES_SHOWN = 5
 
 
 @app.command()
 def predict(
-    folder: Annotated[Path, typer.Argument(help="The folder of a fit.")],
+    folder: Annotated[Path, typer.Argument(help="The folder of a fit, or one that was published.")],
     data: Annotated[str, typer.Argument(help="A file with the columns of the fit (in any order), or an .npz with x.")],
     interval: Annotated[float, typer.Option(help="The share that the interval holds.")] = 0.9,
     draws: Annotated[
@@ -40,12 +37,13 @@ def predict(
     quiet: Quiet = False,
 ) -> None:
     """Predict new rows: mean, std, interval and epistemic std, or class probabilities and entropy, beside each row."""
+    from posteria.data.new_values import told_of
     from posteria.posteriors.units import in_units
 
     posterior, preparation = load_posterior(folder, network, methods)
     frame, rows = _read(data, preparation, encoding)
     encoded = preparation.encode(rows)
-    for line in told_of(encoded, preparation):
+    for line in told_of(encoded, preparation.encoder).values():
         say(line, quiet)
     if encoded.ignored:
         say(f"columns not used: {', '.join(encoded.ignored)}", quiet)
@@ -60,29 +58,6 @@ def predict(
     _write(frame.assign(**{_free(name, frame): values for name, values in columns.items()}), out, as_json)
     if out is not None:
         say(f"wrote {out}: {len(frame):,} rows", quiet)
-
-
-def told_of(encoded: "Encoded", preparation: "Preparation") -> list[str]:
-    """What new rows have that the fit had not, a line a column."""
-    taken = (
-        {column.name: type(column).__name__ for column in preparation.encoder.columns} if preparation.encoder else {}
-    )
-    lines = []
-    for column, values in encoded.unseen.items():
-        shown = ", ".join(map(repr, values[:VALUES_SHOWN])) + (", ..." if len(values) > VALUES_SHOWN else "")
-        if taken[column] in ("Number", "Date"):
-            lines.append(f"{column}: {shown} cannot be read as a {taken[column].lower()}; taken as missing")
-        elif taken[column] == "Means":
-            lines.append(f"{column}: {shown} not seen in the fit; taken as the average of all rows")
-        elif taken[column] == "Ordered":
-            lines.append(f"{column}: {shown} not seen in the fit; taken as missing")
-        else:
-            lines.append(f"{column}: {shown} not seen in the fit, or rarely; taken as none of its values")
-    for column, (count, first, last) in encoded.far.items():
-        lines.append(f"{column}: {count:,} dates before {first} or after {last}, the range of the fit")
-    for column, count in encoded.filled.items():
-        lines.append(f"{column}: {count:,} missing, as never in the fit; taken as its median")
-    return lines
 
 
 def _groups(column: str | None, frame: "pd.DataFrame") -> dict[str, Any]:

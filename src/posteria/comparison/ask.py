@@ -10,6 +10,7 @@ import numpy as np
 
 from posteria.data import splits
 from posteria.data.arrays import Data, check_same_length, check_x, num_rows, rows
+from posteria.data.directions import flat_directions
 from posteria.data.features import Features, guess
 from posteria.data.origin import Origin, origin_of_frame, read_more, read_origin
 from posteria.data.preparation import Preparation
@@ -156,6 +157,7 @@ def ask(
         facts["notes"].append(f"column {group or time!r} splits the rows and is no input")
     title = f"{source.name}: {target}" if target else source.name
     if model is not None:
+        facts["directions"] = _directions(model, folds[0])
         return Problem(source.name, title, model, folds, found, facts, shift=under)
     preparation: Any = folds[0].preparation
     made = model_for(
@@ -167,7 +169,7 @@ def ask(
         prior=prior,
         temperature=temperature,
     )
-    Target(made, folds[0].train)  # refuses what cannot be fitted, and says why
+    facts["directions"] = _directions(made, folds[0])  # refuses what cannot be fitted, and says why
     said = {
         "data": str(data) if isinstance(data, str | Path) else "DATA",
         "target": target,
@@ -297,6 +299,7 @@ def describe(
         "guess": guess(kind, [(fold.y_train, fold.y_test) for fold in folds]),
         "fingerprint": folds[0].fingerprint,
         "notes": [],
+        "directions": None,  # of the inputs, those without variance
         "table": None,  # how its columns are taken: see `data.table_plan`
     } | more
 
@@ -317,6 +320,12 @@ def _facts(source: Origin, folds: tuple[Fold, ...]) -> Json:
         notes=[] if source.plan is None else list(source.plan.notes),
         table=source.plan and source.plan.to_json(),
     )
+
+
+def _directions(model: Model, fold: Fold) -> Json | None:
+    """Of the training inputs, those without variance."""
+    target = Target(model, fold.train)
+    return flat_directions(fold.train[0], [leaf.shape for leaf in jax.tree.leaves(target.structs)])
 
 
 def num_features(x: Data) -> int:

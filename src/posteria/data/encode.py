@@ -5,7 +5,7 @@ New rows never need their target. Where a column becomes means of the target, a 
 """
 
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +36,7 @@ class Encoded:
     filled: dict[str, int]  # numbers and dates that are missing where none was when fitted, by column
     num_unseen: np.ndarray  # (n,) unseen values in each row
     far: dict[str, tuple[int, str, str]]  # dates before or after those of the fit: how many, and its first and last
+    counts: dict[str, int] = field(default_factory=dict)  # rows whose value is unseen, by column
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,7 @@ class Encoder:
             )
         known = {column.name for column in self.columns} | {name for name, _ in self.dropped}
         blocks, unseen, filled, far = [], {}, {}, {}
+        counts: dict[str, int] = {}
         num_unseen = np.zeros(len(frame), int)
         for column, stored in zip(self.columns, self._stored):
             values = plain(frame[column.name])
@@ -92,6 +94,7 @@ class Encoder:
             blocks.append(block)
             if is_new.any():
                 unseen[column.name] = _some_levels(values[is_new])
+                counts[column.name] = int(is_new.sum())
             if column.tells_new_values:
                 num_unseen += is_new
             if not getattr(column, "has_indicator", True) and (count := int(frame[column.name].isna().sum())):
@@ -99,7 +102,7 @@ class Encoder:
             if isinstance(column, Date) and (count := column.num_far(block[:, 0])):
                 far[column.name] = (count, *column.range_told)
         ignored = tuple(str(name) for name in frame.columns if name not in known)
-        return Encoded(np.concatenate(blocks, axis=1), unseen, ignored, filled, num_unseen, far)
+        return Encoded(np.concatenate(blocks, axis=1), unseen, ignored, filled, num_unseen, far, counts)
 
     def encode_training(self, frame: "pd.DataFrame", y: np.ndarray | None) -> np.ndarray:
         """The rows that it was fitted to: a row's own target has no part in its means."""

@@ -13,8 +13,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from posteria import nn
 from posteria.data.arrays import Data, is_frame
-from posteria.data.encode import Encoder
+from posteria.data.encode import Encoded, Encoder
 from posteria.data.frames import as_frame
+from posteria.data.new_values import told_of
 from posteria.data.preparation import Preparation
 from posteria.data.table_plan import plan_table
 from posteria.data.table_target import is_counted
@@ -284,7 +285,10 @@ class TableEstimator(StoredEstimator):
 
     def _predict(self, X: Rows, groups: ArrayLike | None = None) -> Any:
         """A Predictive, calibrated or not, in the data's units."""
-        inputs = self._inputs(X)
+        check_is_fitted(self, "posterior_")
+        encoded = self.preparation_.encode(self._frame(X, reset=False))
+        self._say_what_is_new(encoded)
+        inputs = self.preparation_.standardised(encoded.x)
         if isinstance(self.posterior_, CalibratedPosterior):
             return in_units(self.posterior_.predict(inputs, groups=groups), self.preparation_.y)
         if groups is not None:
@@ -309,6 +313,16 @@ class TableEstimator(StoredEstimator):
                 warnings.warn(f"column {name!r} is left out: {reason}", stacklevel=4)
         for note in self.plan_.notes:
             warnings.warn(note, stacklevel=4)
+
+    def _say_what_is_new(self, encoded: Encoded) -> None:
+        """What rows have that the fit's had not: once for each column of a fit."""
+        for name, line in told_of(encoded, self._encoder).items():
+            of, told = self.__dict__.get("_told_of", (None, set()))
+            if of is not self.preparation_:
+                of, told = self.preparation_, set()
+            if name not in told:
+                self._told_of = (of, told | {name})
+                warnings.warn(line, stacklevel=5)
 
     def _target_kind(self, y: np.ndarray) -> str:
         """Counts, where the likelihood is of counts, or none is named and they look like it."""

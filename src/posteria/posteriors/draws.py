@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 from posteria import tree
 from posteria.compiled import kept
 from posteria.data.arrays import Data
+from posteria.data.directions import in_words
 from posteria.models.target import Target
 from posteria.posteriors.base import Posterior, check_num_draws
 from posteria.posteriors.diagnosis import Diagnosis, diagnose
@@ -97,7 +98,8 @@ class DrawsPosterior(Posterior):
 
     def diagnose(self, x: Data = None) -> Diagnosis:
         """Convergence of the functions at x (of the weights, where no x is given), with a verdict in plain words."""
-        said = self.facts.get("notes", []), self.facts.get("cut", [])
+        flat = in_words(self.facts.get("flat_directions"))
+        said = [*self.facts.get("notes", []), *([flat] if flat else [])], self.facts.get("cut", [])
         if x is None:
             return diagnose(self.stored.flat, self.info, "weights", *said)
         num_chains, length, _ = self.stored.flat.shape

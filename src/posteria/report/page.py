@@ -57,6 +57,7 @@ def _shown(one: Problem, facts: list[tuple[str, str]]) -> dict[str, Any]:
         "setting_line": phrases.setting_line(one),
         "notes": one.data["notes"],
         "read": one.data.get("table"),
+        "directions": phrases.directions_line(one),
         "progress": phrases.progress(one),
         "answers": [_answer(one, key, title) for key, title in ANSWERS.items() if key in answers],
         "judged_by": phrases.judged_by(one),

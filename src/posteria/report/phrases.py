@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+from posteria.comparison.tell.results import in_words
 from posteria.report.reading import Problem
 
 MINUS = "\N{MINUS SIGN}"
@@ -102,6 +103,12 @@ def data_line(problem: Problem) -> str:
         f"predicts {data['target']}, {kind}" if data["target"] else f"predicts {kind}",
     ]
     return " · ".join(parts)
+
+
+def directions_line(problem: Problem) -> str:
+    """Of inputs that do not vary; nothing where all do."""
+    told = in_words(problem.data.get("directions"))
+    return f"{told}." if told else ""
 
 
 def setting_line(problem: Problem) -> str:

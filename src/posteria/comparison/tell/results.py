@@ -6,6 +6,7 @@
        "name": "boston", "title": "...",
        "data": {"name", "rows", "train_rows", "test_rows", "columns", "categorical", "kind": "regression" | "classes",
                 "target", "class_names", "fingerprint", "notes": [...],
+                "directions": {"inputs", "flat": without variance, "constant", "rows"} | null,
                 "guess": RMSE of the average, or accuracy of the commonest class | null,
                 "table": how each column was taken, as `posteria.data.table_plan` has it | null},
        "setting": {"network", "likelihood", "prior", "temperature", "split", "seeds": [0, ...], "budget", "tune",
@@ -80,6 +81,7 @@ from posteria.comparison.run.runner import Ledger
 from posteria.comparison.tell import score_tables, sentences
 from posteria.comparison.tell.answers import answers
 from posteria.comparison.tell.shift_words import shift_words
+from posteria.data.directions import in_words
 from posteria.errors import StoreError
 from posteria.posteriors import store
 from posteria.posteriors.saving import versions
@@ -88,6 +90,7 @@ from posteria.tree import Json
 __all__ = [
     "FILE",
     "LEVELS",
+    "in_words",
     "is_verified",
     "picture_path",
     "read",
