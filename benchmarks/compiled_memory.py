@@ -1,6 +1,6 @@
 """Memory after many fits of fresh networks, and after `po.clear()`: compiled code goes with its network.
 
-python benchmarks/compiled_memory.py --fits 200
+python benchmarks/compiled_memory.py --fits 200 --method map
 """
 
 import argparse
@@ -15,6 +15,11 @@ import posteria as po
 GROWS_AT_MOST, LEFT_AT_MOST = 60.0, 20.0  # MB: after all fits; after clear
 X = np.random.default_rng(0).normal(size=(100, 4)).astype(np.float32)
 Y = X[:, 0]
+METHODS = {
+    "map": po.MAP(num_epochs=10),
+    "hmc": po.HMC(num_chains=2, num_warmup=10, num_draws=10, num_leapfrog=4),
+    "sgld": po.SGLD(num_chains=2, num_draws=10, thinning=1),
+}
 
 
 def megabytes() -> float:
@@ -24,27 +29,47 @@ def megabytes() -> float:
         return int(file.read().split()[1]) * 4096 / 2**20
 
 
-def fit(width: int) -> None:
-    """Of a network that nobody has seen before, and that nobody keeps."""
+def fresh(width: int) -> po.Model:
+    """Of a network that nobody has seen before."""
 
     def init(key, x):
         return {"w": jax.random.normal(key, (4, width)), "v": jax.random.normal(key, (width, 1))}
 
-    network = po.Network(init, lambda params, x: jnp.tanh(x @ params["w"]) @ params["v"])
-    posterior = po.fit(po.Model(network), (X, Y), po.MAP(num_epochs=10), progress=False)
+    return po.Model(po.Network(init, lambda params, x: jnp.tanh(x @ params["w"]) @ params["v"]))
+
+
+def fit(model: po.Model, method: po.Method) -> None:
+    posterior = po.fit(model, (X, Y), method, progress=False)
     assert np.isfinite(posterior.predict(X).mean).all()
+
+
+def count_compiled() -> list[str]:
+    """A list that grows by one whenever XLA compiles."""
+    compiled: list[str] = []
+    jax.monitoring.register_event_duration_secs_listener(
+        lambda event, seconds, **_: compiled.append(event) if event.endswith("backend_compile_duration") else None
+    )
+    return compiled
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--fits", type=int, default=200)
-    count = parser.parse_args().fits
+    parser.add_argument("--method", choices=METHODS, default="map")
+    asked = parser.parse_args()
+    count, method, compiled = asked.fits, METHODS[asked.method], count_compiled()
     before = megabytes()
-    fit(20)
+    fit(model := fresh(20), method)
+    first = len(compiled)
+    fit(model, method)
+    again = len(compiled) - first
+    verdict = "MISSED" if again else "met"
+    print(f"{asked.method}: the first fit compiles {first} times, a second of the same model {again}: {verdict}")
+    del model
     start = megabytes()
     print(f"{count} fits of fresh networks, each of another width; MB beyond {start:.0f} after the first fit")
     for number in range(1, count + 1):
-        fit(20 + number)
+        fit(fresh(20 + number), method)
         if number % max(1, count // 10) == 0:
             print(f"  after {number:4d} fits {megabytes() - start:6.1f}", flush=True)
     grown = megabytes() - start

@@ -1,17 +1,16 @@
-"""Would the tests notice? Small wrong changes are made to the source, one at a time, and the tests that reach each are
-run until one fails.
+"""Would the tests notice? Small wrong changes are made to the source, one at a time, and the tests that are nearest to
+each (`reaching.py`) are run until one fails or its CPU seconds are used up.
 
-    python tools/mutants cover                     which fast test runs which line: each test file once, by itself
-    python tools/mutants run --num 240 --seed 0    a sample, a quarter from each package; goes on where it stopped
+    python tools/mutants run --num 100 --seed 0    a sample, a quarter from each package; goes on where it stopped
+    python tools/mutants run --budget 300          those again that survived 60 CPU seconds
     python tools/mutants report                    the score, and those that survived
     python tools/mutants named                     those that once survived, and the tests that kill them
 
-All of it lives in `.mutants/`: a copy of the repository to be changed, what was covered, and a line for each result.
+All of it lives in `.mutants/`: a copy of the repository to be changed, what tests take, and a line for each result.
 (mutmut forks a process that has started JAX, which hangs; cosmic-ray runs one command, here the whole suite, for each.)
 """
 
 import argparse
-import ast
 import hashlib
 import json
 import os
@@ -20,178 +19,82 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
+from forked import Outcome, warm
+from forked import run as forked
 from mutations import Mutant, all_below
 from named import NAMED
+from reaching import Reaching
 
 ROOT = Path(__file__).resolve().parents[2]
 HOME = ROOT / ".mutants"
 EXPLAINED = Path(__file__).parent / "explained.txt"  # a survivor's name without its place | why it may survive
-TREE, COVER, RESULTS = HOME / "tree", HOME / "cover", HOME / "results.jsonl"
+TREE, RESULTS = HOME / "tree", HOME / "results.jsonl"
+SECONDS, UNSOUND = HOME / "seconds.json", HOME / "unsound.json"  # of tests: what each takes; those that fail unchanged
 PACKAGES = [f"src/posteria/{name}" for name in ("models", "methods", "posteriors", "metrics")]
-BUDGET = 90.0  # seconds of tests, as they took unchanged, that a mutant is given
-PATIENCE = 4.0  # times the tests' own seconds before a mutant counts as one that hangs
-STARTUP = 120.0  # seconds
+BUDGET = 60.0  # CPU seconds of tests that a mutant is given
+MOST = 60  # tests, or classes of laws, for one mutant
 
 
-def cover(only: list[str]) -> None:
-    """Run each test file by itself in the copy, but those whose text is as it was.
-
-    Where the source has changed much since, remove `.mutants/cover`: the text of its lines is how tests are found.
-    """
+def run(num: int, seed: int, only: str | None, again: bool, budget: float) -> None:
     refresh_tree()
-    COVER.mkdir(parents=True, exist_ok=True)
-    files = only or test_files()
-    for number, file in enumerate(files, 1):
-        if not only and cover_of(file).is_file():
-            continue
-        began = time.monotonic()
-        extra = {
-            "COVER_SOURCE": os.pathsep.join(str(TREE / package) for package in PACKAGES),
-            "COVER_OUT": str(cover_of(file)),
-            "PYTHONPATH": os.pathsep.join((str(TREE / "src"), str(Path(__file__).parent))),
-        }
-        done = pytest(["-p", "covering", file], extra, timeout=3600)
-        print(f"{number}/{len(files)} {file}: {done}, {time.monotonic() - began:.0f} s", flush=True)
-
-
-def test_files() -> list[str]:
-    return sorted(path.relative_to(TREE).as_posix() for path in (TREE / "tests").rglob("test_*.py"))
-
-
-def cover_of(file: str) -> Path:
-    text = hashlib.sha256((TREE / file).read_bytes()).hexdigest()[:16]
-    return COVER / f"{file.replace('/', '--')}-{text}.json"
-
-
-def run(num: int, seed: int, only: str | None, again: bool) -> None:
-    refresh_tree()
-    covered = Covered.read()
+    seconds: dict[str, float] = json.loads(SECONDS.read_text()) if SECONDS.is_file() else {}
+    reaching = Reaching(TREE, seconds)
     known = {} if again else {result["key"]: result for result in results()}
-    chosen = sample(num, seed)
-    if only is not None:
-        chosen = [mutant for mutant in chosen if only in mutant.name]
-    trusted: set[str] = set()  # tests that killed, and pass with the source as it is
+    chosen = [mutant for mutant in sample(num, seed) if only is None or only in mutant.name]
+    warm()
     for number, mutant in enumerate(chosen, 1):
         source = (TREE / mutant.path).read_bytes()
         key = key_of(mutant, source)
-        if key in known:
+        if key in known and (known[key]["outcome"] != "survived" or known[key]["budget"] >= budget):
             continue
-        began = time.monotonic()
-        tests = covered.tests(mutant)
-        outcome, by = ("survived", "no test reaches it") if not tests else trial(mutant, source, tests, covered)
-        while outcome == "killed" and by.startswith("FAILED") and by not in trusted:
-            test = by.removeprefix("FAILED ")
-            if pytest([test], {}, timeout=600) == "passed":
-                trusted.add(by)
-            else:  # it fails by itself
-                del covered.seconds[test]
-                tests.remove(test)
-                outcome, by = trial(mutant, source, tests, covered)
-        seconds = round(time.monotonic() - began, 1)
-        found = {"key": key, "name": mutant.name, "outcome": outcome, "by": by, "tests": len(tests)}
+        tests = [test for test in reaching.nearest(mutant) if test not in unsound()][:MOST]
+        done = trial(mutant, source, tests, budget)
+        seconds |= {test: max(spent, seconds.get(test, 0.0)) for test, spent in done.seconds.items()}
+        SECONDS.write_text(json.dumps(seconds))
+        outcome = {"passed": "survived", "failed": "killed", "hung": "hung"}[done.word]
+        found = {"key": key, "name": mutant.name, "outcome": outcome, "by": done.by, "tests": len(done.seconds)}
+        spent = round(sum(done.seconds.values()), 1)
         with RESULTS.open("a") as file:
-            file.write(json.dumps(found | {"seconds": seconds}) + "\n")
-        words = f"{outcome:8} {mutant.name}  [{len(tests)} tests, {seconds:.0f} s] {by}"
-        print(f"{number}/{len(chosen)} {words}", flush=True)
+            file.write(json.dumps(found | {"seconds": spent, "budget": budget, "near": tests[:10]}) + "\n")
+        print(
+            f"{number}/{len(chosen)} {outcome:8} {mutant.name}  [{len(done.seconds)} tests, {spent:.0f} s] {done.by}",
+            flush=True,
+        )
 
 
-def trial(mutant: Mutant, source: bytes, tests: list[str], covered: "Covered") -> tuple[str, str]:
+def trial(mutant: Mutant, source: bytes, tests: list[str], budget: float) -> Outcome:
     """Run the tests with the mutant in place of the source, which comes back whatever happens."""
     path = TREE / mutant.path
     before = path.stat()
     try:
         path.write_bytes(mutant.applied(source))
-        limit = STARTUP + PATIENCE * sum(covered.seconds[test] for test in tests)
-        outcome = pytest(["-x", *tests], {"PYTHONDONTWRITEBYTECODE": "1"}, timeout=limit)
+        return forked(tests, TREE, HOME / "jax", budget, HOME / "last.txt")
     finally:
         path.write_bytes(source)
         os.utime(path, (before.st_atime, before.st_mtime))  # so that the compiled source is that of this text again
-    if outcome == "passed":
-        return "survived", ""
-    return ("hung", "") if outcome == "timeout" else ("killed", outcome)
 
 
-def pytest(arguments: list[str], extra: dict[str, str], timeout: float) -> str:
-    """ "passed", "timeout", or the name of the first test that failed."""
-    settings = {"PYTHONPATH": str(TREE / "src"), "JAX_COMPILATION_CACHE_DIR": str(HOME / "jax"), "COLUMNS": "400"}
-    command = [sys.executable, "-m", "pytest", "-q", "-m", "not slow", "-p", "no:cacheprovider", "--tb=no", "-rfE"]
-    try:
-        done = subprocess.run(
-            [*command, *arguments],
-            cwd=TREE,
-            env={**os.environ, **settings, **extra},
-            timeout=timeout,
-            capture_output=True,
-            text=True,
-        )
-    except subprocess.TimeoutExpired:
-        return "timeout"
-    if done.returncode == 0:
-        return "passed"
-    failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
-    words = f"exit code {done.returncode}: {done.stdout[-300:]}{done.stderr[-300:]}"
-    return failed[0].split(" - ")[0] if failed else words
+def check_the_killers() -> bool:
+    """Run each test that killed with the source as it is. Kills by one that fails are taken back."""
+    killers = {result["by"] for result in results() if result["outcome"] == "killed" and "::" in result["by"]}
+    done = forked(sorted(killers), TREE, HOME / "jax", 3600.0, HOME / "sound.txt", stop_at_first=False)
+    failed = set(done.by)
+    UNSOUND.write_text(json.dumps(sorted({unit_of(test) for test in failed} | unsound())))
+    RESULTS.write_text("".join(json.dumps(result) + "\n" for result in results() if result["by"] not in failed))
+    print(f"{len(killers)} tests killed; {len(failed)} of them fail unchanged: {sorted(failed)}", flush=True)
+    return not failed
 
 
-class Covered:
-    """Which tests reach a line, and the seconds that each takes."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-        self.lines: dict[str, dict[str, set[str]]] = {}  # by the file, and the line's text
-
-    @classmethod
-    def read(cls) -> "Covered":
-        whole, missing = cls(), 0
-        for file in test_files():
-            if not cover_of(file).is_file():  # a test that is no more would count as one that fails
-                missing += 1
-                continue
-            found = json.loads(cover_of(file).read_text())
-            timed = tests_with_a_clock(TREE / file)
-            whole.seconds |= {test: s for test, s in found["seconds"].items() if name_of(test) not in timed}
-            for path, lines in found["lines"].items():
-                place = whole.lines.setdefault(Path(path).relative_to(TREE).as_posix(), {})
-                for text, tests in lines.items():
-                    place.setdefault(text, set()).update(tests)
-        if missing:
-            print(f"{missing} test files are new or changed, and are not run: python tools/mutants cover")
-        return whole
-
-    def tests(self, mutant: Mutant) -> list[str]:
-        """The cheapest first, up to the budget: those that run the line, then those that run its function, then the
-        rest of their files: what is compiled once is run by the first test that needs it, and needed by others."""
-        lines = self.lines.get(mutant.path, {})
-        texts = [text.strip() for text in (TREE / mutant.path).read_text().splitlines()]
-        first, last = mutant.function
-        reach = lines.get(texts[mutant.line - 1], set())
-        around = set().union(*(lines.get(text, set()) for text in texts[first - 1 : last]))
-        files = {test.split("::")[0] for test in reach | around}
-        rest = {test for test in self.seconds if test.split("::")[0] in files} if reach | around else set()
-        chosen, total = [], 0.0
-        for tests in (reach, around - reach, rest - around - reach):
-            for test in sorted(tests & self.seconds.keys(), key=lambda test: (self.seconds[test], test)):
-                if total + self.seconds[test] <= BUDGET or not chosen:
-                    chosen.append(test)
-                    total += self.seconds[test]
-        order = list(dict.fromkeys(test.split("::")[0] for test in chosen))  # a file's compiled code is kept for it
-        return sorted(chosen, key=lambda test: order.index(test.split("::")[0]))
+def unsound() -> set[str]:
+    return set(json.loads(UNSOUND.read_text())) if UNSOUND.is_file() else set()
 
 
-def tests_with_a_clock(file: Path) -> set[str]:
-    """Tests that fail on a busy machine, whatever the source."""
-    functions = [node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.FunctionDef)]
-    lines = file.read_text().splitlines()
-    texts = {each.name: "\n".join(lines[each.lineno - 1 : each.end_lineno]) for each in functions}
-    return {name for name, text in texts.items() if re.search(r"perf_counter|monotonic|max_seconds", text)}
-
-
-def name_of(test: str) -> str:
-    return test.split("::")[-1].partition("[")[0]
+def unit_of(test: str) -> str:
+    """The function, or the class, that a test of pytest's belongs to."""
+    return "::".join(test.split("::")[:2]).partition("[")[0]
 
 
 def sample(num: int, seed: int) -> list[Mutant]:
@@ -235,8 +138,9 @@ def report() -> None:
 def named() -> None:
     """Each mutant of `named.py` with its one test, which has to pass without it and to fail with it."""
     refresh_tree()
+    warm()
     for test in dict.fromkeys(each.test for each in NAMED):
-        print(f"unchanged: {pytest([test], {}, timeout=600)} {test}", flush=True)
+        print(f"unchanged: {forked([test], TREE, HOME / 'jax', 300.0, HOME / 'last.txt').word} {test}", flush=True)
     for each in NAMED:
         path = TREE / each.path
         source, before = path.read_text(), path.stat()
@@ -246,11 +150,11 @@ def named() -> None:
             )
         try:
             path.write_text(source.replace(each.old, each.new))
-            outcome = pytest([each.test], {"PYTHONDONTWRITEBYTECODE": "1"}, timeout=600)
+            done = forked([each.test], TREE, HOME / "jax", 300.0, HOME / "last.txt")
         finally:
             path.write_text(source)
             os.utime(path, (before.st_atime, before.st_mtime))
-        print(f"{'SURVIVED' if outcome == 'passed' else 'killed'}: {each.what}, by {outcome}", flush=True)
+        print(f"{'SURVIVED' if done.word == 'passed' else 'killed'}: {each.what} {done.by}", flush=True)
 
 
 def stable(name: str) -> str:
@@ -281,19 +185,19 @@ def refresh_tree() -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("cover").add_argument("files", nargs="*", help="test files to run again")
     runner = commands.add_parser("run")
-    runner.add_argument("--num", type=int, default=240)
+    runner.add_argument("--num", type=int, default=100)
     runner.add_argument("--seed", type=int, default=0)
     runner.add_argument("--only", help="mutants whose name has this in it")
     runner.add_argument("--again", action="store_true", help="also those whose result is known")
+    runner.add_argument("--budget", type=float, default=BUDGET, help="CPU seconds of tests for each")
     commands.add_parser("report")
     commands.add_parser("named")
     asked = parser.parse_args()
-    if asked.command == "cover":
-        cover(asked.files)
-    elif asked.command == "run":
-        run(asked.num, asked.seed, asked.only, asked.again)
+    if asked.command == "run":
+        run(asked.num, asked.seed, asked.only, asked.again, asked.budget)
+        if not check_the_killers():
+            run(asked.num, asked.seed, asked.only, False, asked.budget)
     elif asked.command == "named":
         named()
     else:

@@ -63,7 +63,8 @@ class _Finder(ast.NodeVisitor):
             self.starts.append(self.starts[-1] + len(line))
         self.function = (1, len(self.starts) - 1)
 
-    # ---- where nothing is changed: annotations, docstrings, the words of errors, caches' sizes
+    # ---- where nothing is changed: annotations, docstrings, the words of errors, caches' sizes, and numbers that are
+    # choices: a setting's default, a named constant of a module
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
         outside, self.function = self.function, (node.lineno, node.end_lineno)
@@ -80,8 +81,13 @@ class _Finder(ast.NodeVisitor):
         self.function = outside
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
-        if node.value is not None:
+        if node.value is not None and not _is_choice(node.value):
             self.visit(node.value)
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        is_named = isinstance(node.targets[0], ast.Name) and node.targets[0].id.isupper()
+        if not (is_named and _is_choice(node.value)):
+            self.generic_visit(node)
 
     def visit_Raise(self, node: ast.Raise) -> None:
         self.add(node, "removed", "pass")
@@ -209,6 +215,14 @@ def _may_be_confused(first: ast.AST, second: ast.AST) -> bool:
     """Of one sort: to swap others, as a function and a number, would only raise."""
     is_plain = isinstance(first, ast.Name | ast.Attribute | ast.Subscript | ast.BinOp | ast.UnaryOp | ast.Constant)
     return is_plain and type(first) is type(second) and ast.dump(first) != ast.dump(second) and not _is_string(first)
+
+
+def _is_choice(value: ast.AST) -> bool:
+    """A number as it is chosen: another would be another choice, not a mistake."""
+    return all(
+        isinstance(node, ast.Constant | ast.UnaryOp | ast.BinOp | ast.operator | ast.unaryop | ast.Tuple | ast.Load)
+        for node in ast.walk(value)
+    )
 
 
 def _is_string(node: ast.AST) -> bool:
