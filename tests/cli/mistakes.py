@@ -144,12 +144,63 @@ def other_mistakes(folder: Path, good: str, fitted: str) -> Iterator[list[str]]:
     yield ["fit", good, "--nonsense"]
 
 
+def later_command_mistakes(folder: Path, good: str, fitted: str) -> Iterator[list[str]]:
+    """Of `plan`, `publish`, `calibrate` and `serve`. A server that started would not end: all of these are wrong."""
+    more = folder / "more"
+    more.mkdir()
+    bad_tables = tables(more)
+    plan = ["plan", good, "--target", "y", "--method", "map", "--network", "mlp:2", "--no-rehearse"]
+    machines = ["", "a1000", "a100*", "a100*0", "a100*-1", "a100*1.5", "mine", "mine:", "mine:flops", "mine:flops=x"]
+    machines += ["mine:flops=nan", "mine:flops=1e13,memory=-1", "mine:speed=1", "mine:flops=0", f"a100*{MANY_DIGITS}"]
+    yield from ([*plan, "--on", value] for value in machines)
+    yield from ([*plan, "--kind", value] for value in ("", "foo"))
+    yield from ([*plan, "--network", value] for value in ("", "mlp:0", "no.such:net", "./x.py:build", "lenet5"))
+    yield from ([*plan, "--method", value] for value in ("", "hmcc", "no.such:Mine", "\0"))
+    yield from (
+        [*plan, "--set", pair] for pair in ("", "=", "num_epochs=-1", "num_epochs=nan", "a=1", "optimizer=adam")
+    )
+    for name, path in bad_tables.items():
+        yield ["plan", path, "--target", "y", "--method", "map", "--network", "mlp:2", "--no-rehearse"]
+        if name not in READABLE:
+            yield ["calibrate", fitted, path, "-q", "-o", str(more / "calibrated")]
+            yield ["publish", fitted, str(more / "published"), "--test", path, "-q"]
+    for path in folders(more).values():
+        yield ["publish", path, str(more / "published"), "-q"]
+        yield ["calibrate", path, good, "-q", "-o", str(more / "calibrated")]
+        yield ["serve", path, "-q", "--no-token"]
+    for path in outputs(more).values():
+        yield ["publish", fitted, path, "-q"]
+        yield ["calibrate", fitted, good, "-q", "-o", path]
+    for value in ("", "maybe", "Replace"):
+        yield ["publish", fitted, str(more / "taken"), "--if-exists", value, "-q"]
+        yield ["calibrate", fitted, good, "-q", "-o", str(more / "taken"), "--if-exists", value]
+    yield from (["calibrate", fitted, good, "-q", "--groups", value] for value in ("", "z", "\0", LONG))
+    missing, file = str(more / "no.pem"), str(more / "plain")
+    wrong = {
+        "--port": ["-1", "65536", "1.5", "http", "", MANY_DIGITS],
+        "--level": ["nan", "inf", "0", "1", "-1", "ninety", ""],
+        "--rows": ["0", "-1", "1.5", "many", MANY_DIGITS],
+        "--megabytes": ["0", "-1", "nan", "inf", "1e308", "many"],
+        "--seconds": ["0", "-1", "nan", "inf", "1e308", "long"],
+        "--waiting": ["0", "-1", "1.5", "many"],
+        "--token": ["", " ", "ä", " spaces "],
+        "--host": ["", "no.such.host.invalid", "999.1.1.1", "http://localhost", "\0"],
+    }
+    for option, values in wrong.items():
+        yield from (["serve", fitted, "-q", "--rows", "1", option, value] for value in values)
+    yield ["serve", fitted, "-q", "--token", "a", "--no-token"]
+    yield from (["serve", fitted, "-q", option, file] for option in ("--certificate", "--key"))
+    for certificate, key in ((missing, missing), (file, file), (missing, file), (str(more), str(more))):
+        yield ["serve", fitted, "-q", "--no-token", "--rows", "1", "--certificate", certificate, "--key", key]
+
+
 def all_mistakes(folder: Path, fitted: str) -> list[list[str]]:
     good = str(folder / "good.csv")
     found = [
         *file_mistakes(folder, fitted),
         *folder_mistakes(folder, good, fitted),
         *other_mistakes(folder, good, fitted),
+        *later_command_mistakes(folder, good, fitted),
         *argument_mistakes(good),
     ]
     return found

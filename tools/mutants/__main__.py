@@ -35,7 +35,7 @@ TREE, RESULTS = HOME / "tree", HOME / "results.jsonl"
 SECONDS, UNSOUND = HOME / "seconds.json", HOME / "unsound.json"  # of tests: what each takes; those that fail unchanged
 PACKAGES = [f"src/posteria/{name}" for name in ("models", "methods", "posteriors", "metrics")]
 BUDGET = 60.0  # CPU seconds of tests that a mutant is given
-MOST = 60  # tests, or classes of laws, for one mutant
+MOST = 24  # tests, or classes of laws, for one mutant
 
 
 def run(num: int, seed: int, only: str | None, again: bool, budget: float) -> None:
@@ -50,8 +50,10 @@ def run(num: int, seed: int, only: str | None, again: bool, budget: float) -> No
         key = key_of(mutant, source)
         if key in known and (known[key]["outcome"] != "survived" or known[key]["budget"] >= budget):
             continue
-        tests = [test for test in reaching.nearest(mutant) if test not in unsound()][:MOST]
+        tests = [test for test in reaching.nearest(mutant, MOST) if test not in unsound()]
         done = trial(mutant, source, tests, budget)
+        if done.word == "absent":
+            raise SystemExit(f"pytest itself failed: {(HOME / 'last.txt').read_text()[-500:]}")
         seconds |= {test: max(spent, seconds.get(test, 0.0)) for test, spent in done.seconds.items()}
         SECONDS.write_text(json.dumps(seconds))
         outcome = {"passed": "survived", "failed": "killed", "hung": "hung"}[done.word]

@@ -26,7 +26,7 @@ SLOWEST = 20.0  # seconds on the clock for each CPU second, on a busy machine, b
 
 
 class Outcome(NamedTuple):
-    word: str  # passed, failed or hung
+    word: str  # passed, failed, hung, or absent: pytest itself failed
     by: str  # the first test that failed
     seconds: dict[str, float]  # of CPU, by test or class of tests that was run to its end
 
@@ -39,13 +39,12 @@ class Watch:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item):
-        if spent() > self.budget:
-            item.session.shouldstop = "the budget is used up"
-            return True
         began = spent()
         result = yield
         unit = "::".join(item.nodeid.split("::")[:2]).partition("[")[0]
         self.seconds[unit] = round(self.seconds.get(unit, 0.0) + spent() - began, 2)
+        if spent() > self.budget:
+            item.session.shouldstop = "the budget is used up"
         return result
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -116,6 +115,15 @@ def _in_the_child(
         word = "passed" if code in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED) else "failed"
         if code == pytest.ExitCode.INTERRUPTED and not watch.failed:
             word = "passed"  # the budget
+        if code == pytest.ExitCode.INTERNAL_ERROR:
+            word = "absent"
+        if code == pytest.ExitCode.USAGE_ERROR:  # the source cannot be imported; else, a test that is not there
+            sys.path[:0] = [str(tree / "tests")]
+            word = "absent"
+            try:
+                import conftest  # noqa: F401
+            except Exception:
+                word = "failed"
         by = watch.failed if not stop_at_first else (watch.failed[0] if watch.failed else f"exit code {int(code)}")
         part = answer.with_suffix(".part")
         part.write_text(json.dumps([word, by if word == "failed" else "", watch.seconds]))

@@ -1,28 +1,32 @@
-"""Which tests are likely to notice a change, without running any: those that use the rarest of the same words.
+"""Which tests are likely to notice a change, without running any.
 
-A test is a function, or a class with all its laws. It has the words of its own text, and of what it names at the top of
-its file. A change has words too: the function and class around it count most, then its line, its file, what else the
-function says, and what the modules that import it define. A word counts by how few tests have it.
+Those of the file that mirrors the source, or that imports it, or that mirrors what imports it; and those that use the
+rarest of the same names. A test is a function, or a class with all its laws. It has the names in its own code, and in
+what it names at the top of its file. A change has names too: the function and class around it count most, then its
+line, its file's, what else the function uses, and what the modules that import it define. A name counts by how few
+tests have it.
 """
 
 import ast
 import math
 import re
 from collections import Counter, defaultdict
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
 from mutations import Mutant
 
-WEIGHTS = {"around": 3.0, "file": 2.0, "line": 1.0, "defined": 1.0, "said": 0.3, "users": 0.5}
+WEIGHTS = {"around": 3.0, "line": 1.0, "defined": 1.0, "said": 0.3, "users": 0.5}
+MIRROR, IMPORTS, MIRRORS_USER = 4.0, 2.0, 1.0  # of a test's file
 LIKELY = 5.0  # seconds, of a test that was not timed yet; dearer ones wait behind cheaper ones that are as near
-WORD = re.compile(r"[A-Za-z_]\w+")
 CLOCK = re.compile(r"perf_counter|monotonic|max_seconds")  # such tests fail on a busy machine, whatever the source
 
 
 class Test(NamedTuple):
     name: str  # as pytest has it: file::function or file::Class
     words: frozenset[str]
+    modules: frozenset[str]  # that its file imports
 
 
 class Reaching:
@@ -39,31 +43,34 @@ class Reaching:
             for module in imported(parsed):
                 self.users[module].add(name)
 
-    def nearest(self, mutant: Mutant) -> list[str]:
-        """The tests that have anything in common with it, the nearest first."""
+    def nearest(self, mutant: Mutant, most: int) -> list[str]:
+        """The tests that have most in common with it, the nearest first."""
         weights: dict[str, float] = {}
         for sort, words in self.words(mutant).items():
             for word in words:
                 weights[word] = max(weights.get(word, 0.0), WEIGHTS[sort] * self.rarity.get(word, 0.0))
-        near = {  # a long text has many words: less for each
-            test.name: sum(weights[word] for word in weights.keys() & test.words) / math.sqrt(20 + len(test.words))
-            for test in self.tests
-        }
+        module = module_of(mutant.path)
+        users = {Path(user).stem for user in self.users[module]}
+        near = {}
+        for test in self.tests:  # a long text has many words: less for each
+            shared = sum(weights[word] for word in weights.keys() & test.words) / math.sqrt(20 + len(test.words))
+            mirrored = Path(test.name.partition("::")[0]).stem.removeprefix("test_")
+            shared += MIRROR * (mirrored == Path(mutant.path).stem) + MIRRORS_USER * (mirrored in users)
+            near[test.name] = shared + IMPORTS * (module in test.modules)
         worth = {test: near[test] / (LIKELY + self.seconds.get(test, LIKELY)) for test in near if near[test] > 0}
-        return sorted(worth, key=lambda test: (-worth[test], test))
+        best = sorted(worth, key=lambda test: (-worth[test], test))[:most]
+        files = list(dict.fromkeys(test.partition("::")[0] for test in best))  # a file's compiled code is kept for it
+        return sorted(best, key=lambda test: files.index(test.partition("::")[0]))
 
     def words(self, mutant: Mutant) -> dict[str, set[str]]:
-        lines = (self.tree / mutant.path).read_text().splitlines()
-        said = "\n".join(lines[mutant.function[0] - 1 : mutant.function[1]])
-        module = mutant.path.removeprefix("src/").removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-        users = set(self.users[module])
+        parsed = ast.parse((self.tree / mutant.path).read_text())
+        users = set(self.users[module_of(mutant.path)])
         users |= {further for user in users for further in self.users[module_of(user)]}
         return {
-            "around": set(around(ast.parse("\n".join(lines)), mutant.line)),
-            "file": {Path(mutant.path).stem},
-            "line": set(WORD.findall(lines[mutant.line - 1])),
+            "around": set(around(parsed, mutant.line)),
+            "line": names_in(parsed, mutant.line, mutant.line),
             "defined": self.defined[mutant.path],
-            "said": set(WORD.findall(said)),
+            "said": names_in(parsed, *mutant.function),
             "users": {word for user in users for word in self.defined[user]},
         }
 
@@ -71,16 +78,18 @@ class Reaching:
 def tests_of(path: Path, tree: Path) -> list[Test]:
     """The fast ones of a file, none with a clock."""
     text = path.read_text()
-    lines, body = text.splitlines(), ast.parse(text).body
+    lines, parsed = text.splitlines(), ast.parse(text)
+    body, modules = parsed.body, frozenset(imported(parsed))
     tops: dict[str, set[str]] = {}
     for node in body:
         names = (
             [node.name] if hasattr(node, "name") else [t.id for t in getattr(node, "targets", []) if hasattr(t, "id")]
         )
         for name in names:
-            tops[name] = set(WORD.findall(source(node, lines)))
+            tops[name] = names_in(node)
     found = []
-    if "pytestmark = pytest.mark.slow" in text:
+    needed = re.findall(r"^(?:\w+ = )?pytest\.importorskip\(\"(\w+)\"", text, re.MULTILINE)
+    if "pytestmark = pytest.mark.slow" in text or any(find_spec(package) is None for package in needed):
         return []
     for node in body:
         name = getattr(node, "name", "")
@@ -92,9 +101,18 @@ def tests_of(path: Path, tree: Path) -> list[Test]:
         while new:  # and the words of what it names
             words |= new
             new = {word for top in new & tops.keys() for word in tops[top]} - words
-        found.append(
-            Test(f"{path.relative_to(tree).as_posix()}::{name}", frozenset(words | set(path.stem.split("_", 1)[1:])))
-        )
+        found.append(Test(f"{path.relative_to(tree).as_posix()}::{name}", frozenset(words), modules))
+    return found
+
+
+def names_in(tree: ast.AST, first: int = 0, last: int = 10**9) -> set[str]:
+    """Of variables, attributes and arguments, between two lines."""
+    found = set()
+    for node in ast.walk(tree):
+        if first <= getattr(node, "lineno", last + 1) <= last:
+            found |= {
+                getattr(node, part) for part in ("id", "attr", "arg") if isinstance(getattr(node, part, None), str)
+            }
     return found
 
 

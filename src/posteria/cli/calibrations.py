@@ -37,7 +37,7 @@ def calibrate(
     if preparation.encoder is None:
         raise DataError("the fit is not of a table", "a fit of a CSV", "use posterior.calibrate(x, y) in Python")
     frame = read_frame(Path(data), encoding=encoding)
-    wanted = [preparation.target, *([groups] if groups else [])]
+    wanted = [preparation.target, *([] if groups is None else [groups])]
     if missing := [name for name in wanted if name not in frame.columns]:
         raise DataError(f"{data} lacks the columns {missing}", "rows with their target", "add them")
     known = frame[preparation.target].notna()

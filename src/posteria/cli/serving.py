@@ -31,8 +31,8 @@ def serve(
     key: Annotated[Path | None, typer.Option(help="Of the certificate.", show_default=False)] = None,
     level: Annotated[float, typer.Option(help="Of the intervals whose coverage is watched.")] = 0.9,
     rows: Annotated[int, typer.Option(min=1, max=65536, help="Most of a request.")] = 1024,
-    megabytes: Annotated[float, typer.Option(min=0.001, help="Most of a body.")] = 8.0,
-    seconds: Annotated[float, typer.Option(min=0.1, help="Most to send a body, and to be answered.")] = 30.0,
+    megabytes: Annotated[float, typer.Option(min=0.001, max=65536, help="Most of a body.")] = 8.0,
+    seconds: Annotated[float, typer.Option(min=0.1, max=86400, help="Most to send a body, and to be answered.")] = 30.0,
     waiting: Annotated[int, typer.Option(min=1, help="Most requests at once.")] = 64,
     network: OwnNetwork = None,
     methods: OwnMethods = None,
@@ -40,6 +40,7 @@ def serve(
 ) -> None:
     """Serve predictions over HTTP, with a token, limits, metrics, and a watch on coverage."""
     import secrets
+    import socket
 
     try:
         import uvicorn
@@ -58,6 +59,13 @@ def serve(
         raise SettingError("a token that is empty, or not plain ASCII", "letters and digits", "leave --token out")
     if (certificate is None) != (key is None):
         raise SettingError("--certificate or --key alone", "both", "name the other")
+    for path in filter(None, (certificate, key)):
+        if not path.is_file():
+            raise SettingError(f"{path} is no file", "a certificate and its key, in PEM", "check the path")
+    try:
+        socket.getaddrinfo(host or "an empty one", port)
+    except (OSError, ValueError) as error:
+        raise SettingError(f"--host {host!r} ({error})", "an address of this machine", "0.0.0.0 is all") from None
     if not 0.5 <= level <= 0.99:
         raise SettingError(f"--level {level}", "between 0.5 and 0.99", "0.9 is usual")
     if (folder / ABOUT).is_file():
