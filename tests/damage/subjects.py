@@ -1,4 +1,4 @@
-"""What is damaged, and what is then done with it: stores, comparisons and exports, two of each."""
+"""What is damaged, and what is then done with it: stores, comparisons, exports and what was published, two of each."""
 
 import hashlib
 import json
@@ -27,6 +27,19 @@ READER = Path(__file__).with_name("read_exports.py")
 SAME, REFUSED = "same", "refused"
 JAX_NEEDS = ("jax", "jaxlib", "numpy", "numpy.libs", "ml_dtypes", "scipy", "scipy.libs", "opt_einsum")
 NUM_ROWS = 30
+FLOW = po.MeanField(family="flow", num_epochs=3)
+EPINET = po.Epinet(po.MAP(num_epochs=3), num_indices=3, num_hidden=4, num_epochs=3)
+CLASSES = {"likelihood": po.likelihoods.Categorical()}
+KINDS = {  # of posteriors: a method that makes it, and whether its targets are classes
+    "dirichlet": (po.PriorNetwork(num_epochs=3), True),
+    "indexed": (EPINET, False),
+    "flow": (FLOW, False),
+    "process": (po.InfiniteWidth(), False),
+    "latent-process": (po.InfiniteWidth(sampler=po.EllipticalSlice(num_draws=5, thinning=1)), True),
+    "deep-process": (po.DeepKernel(num_epochs=3), False),
+    "anchored": (po.AnchoredEnsemble(size=2), False),
+    "folds": (po.Folds(), False),
+}
 RUNS = ("map-0", "twice-0", "hmc-reference-0")  # of the comparison
 
 
@@ -110,7 +123,9 @@ def make(home: Path) -> dict[str, Subject]:
         assert posteria("fit", data, *short) is not None
         running(home, data, seed)
         comparison(home / f"comparison-{seed}", seed)
-        po.load(home / f"numbers-{seed}").export(home / f"export-{seed}")
+        numbers = po.load(home / f"numbers-{seed}")
+        numbers.export(home / f"export-{seed}")
+        po.publish(numbers, home / f"published-{seed}")
     shutil.copytree(home / "running-0", work / "whole")
     whole = resumed(work / "whole", home)
     shutil.rmtree(work / "whole")
@@ -131,7 +146,21 @@ def make(home: Path) -> dict[str, Subject]:
         "cut": of("cut", stored | unfinished),
         "running": of("running", unfinished, {"po.resume": whole}),
         "comparison": of("comparison", compared),
+        "published": of("published", {"po.load": loaded}),
     }
+
+
+def make_kinds(home: Path) -> dict[str, Subject]:
+    """A posterior of each kind that methods other than samplers make."""
+    for name, (method, is_classes) in KINDS.items():
+        model = po.Model(po.nn.mlp((3,), outputs=3 if is_classes else 1), **CLASSES if is_classes else {})
+        for seed in (0, 1):
+            random = np.random.default_rng(seed)
+            x = random.normal(size=(NUM_ROWS, 2)).astype(np.float32)
+            y = (x[:, 0] > 0) + (x[:, 1] > 0) if is_classes else x[:, 0] + 0.1 * random.normal(size=NUM_ROWS)
+            po.fit(model, (x, y), method, key=seed, progress=False).save(home / f"{name}-{seed}")
+    stored = {"po.load": loaded}
+    return {name: Subject.of(home / f"{name}-0", home / f"{name}-1", stored, home / "work") for name in KINDS}
 
 
 def loaded(folder: Path) -> str | None:

@@ -9,9 +9,19 @@ import numpy as np
 import pytest
 
 from damage.damaging import DAMAGES, edit_again
-from damage.subjects import REFUSED, SAME, Silent, Subject, make, read_exports
+from damage.subjects import REFUSED, SAME, Silent, Subject, make, make_kinds, read_exports
 
-SHARES = {"numbers": 0.25, "classes": 0.1, "cut": 0.15, "running": 0.15, "comparison": 0.15, "export": 0.2}
+SHARES = {
+    "numbers": 0.2,
+    "classes": 0.1,
+    "cut": 0.1,
+    "running": 0.1,
+    "comparison": 0.1,
+    "published": 0.1,
+    "export": 0.2,
+}
+OF_KINDS = 0.1  # of the damages, to posteriors of other kinds, where there are many
+FEW = 120  # damages, in the fast tests
 BATCH = 25  # exports that one process reads
 
 
@@ -28,13 +38,15 @@ def subjects(home):
 Read = tuple[str, str, str, str]  # the subject, the kind of damage, the reader, and how it ended
 
 
-@pytest.mark.parametrize("total", [120, pytest.param(2000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("total", [FEW, pytest.param(2000, marks=pytest.mark.slow)])
 def test_no_damage_changes_an_answer_silently_crashes_or_ends_in_a_traceback(home, subjects, total):
     reads: Counter[Read] = Counter()
     faults: list[str] = []
     num_noticed = 0
-    for name, subject in subjects.items():
-        for number in range(round(SHARES[name] * total)):
+    kinds = make_kinds(home) if total > FEW else {}
+    shares = SHARES | dict.fromkeys(kinds, OF_KINDS / max(1, len(kinds)))
+    for name, subject in (subjects | kinds).items():
+        for number in range(round(shares[name] * total)):
             random = np.random.default_rng([number, len(name), total])
             damage = DAMAGES[number % len(DAMAGES)]
             damaged = Path(shutil.copytree(subject.folder, home / "work" / "damaged"))
