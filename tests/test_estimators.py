@@ -17,7 +17,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import posteria as po
 from posteria.errors import DataError, SettingError
-from posteria.models.tabular import model_for
+from posteria.models.tabular import MANY_ROWS, model_for
 
 QUICK = po.MAP(num_epochs=60, learning_rate=0.05)
 EXEMPT = {
@@ -233,7 +233,8 @@ def test_early_stopping_keeps_what_was_set_of_the_climb_and_mini_batches_where_r
 
 def test_the_default_prior_is_wider_for_classes_and_where_rows_are_many():
     assert model_for("regression", 1, 100).prior == po.priors.FanIn()
-    for many in (model_for("regression", 1, 100_000), model_for("classes", 3, 100)):
+    assert model_for("regression", 1, MANY_ROWS - 1).prior == po.priors.FanIn()
+    for many in (model_for("regression", 1, MANY_ROWS), model_for("classes", 3, 100)):
         assert many.prior == po.priors.FanIn(scale=2.0)
     assert model_for("classes", 3, 100, prior=po.priors.Normal(0.5)).prior == po.priors.Normal(0.5)
 

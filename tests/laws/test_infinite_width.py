@@ -6,6 +6,7 @@ from scipy import stats
 
 import posteria as po
 from posteria.errors import PosteriaError, SettingError, TooLargeError
+from posteria.methods.functions.infinite_width import _centred_labels
 from posteria.models.limit import limit_kernel
 from posteria.models.target import Target
 from posteria.testing import ExactLaws
@@ -130,6 +131,13 @@ def test_labels_by_regression_are_as_probable_as_their_output_is_the_largest(lab
     assert "regression" in " ".join(posterior.facts["notes"])
     with pytest.raises(SettingError, match="labels"):
         posterior.log_evidence()
+
+
+def test_one_output_of_two_classes_is_half_the_difference_of_two():
+    y = np.array([0, 1, 1, 0, 1])
+    one, two = _centred_labels(y, 1), _centred_labels(y, 2)
+    np.testing.assert_allclose(one[:, 0], (two[:, 1] - two[:, 0]) / 2)
+    np.testing.assert_allclose(two.sum(1), 0.0, atol=1e-12)
 
 
 @pytest.mark.parametrize("which", ["given", "labels"])
