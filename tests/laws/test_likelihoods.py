@@ -7,6 +7,7 @@ import pytest
 from scipy import special, stats
 
 import posteria as po
+from posteria.models.error_size import ErrorSize
 from posteria.models.likelihoods import MEMBERS
 from posteria.settings import infer
 from posteria.testing import LikelihoodLaws
@@ -84,6 +85,14 @@ class TestStudentTOfGivenScale(LikelihoodLaws):
 
 class TestStudentTWithoutVariance(LikelihoodLaws):
     likelihood = po.likelihoods.StudentT(df=1.5, scale=0.3)
+
+
+class TestErrorSize(LikelihoodLaws):
+    likelihood = ErrorSize()
+    largest_output = 40.0  # beyond which exp(2 outputs) leaves float32
+
+    def reference(self, outputs):
+        return stats.t(5.0, 0.0, np.exp(outputs))
 
 
 class TestAsymmetricLaplace(LikelihoodLaws):

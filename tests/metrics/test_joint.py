@@ -79,8 +79,9 @@ def test_what_cannot_be_scored_is_refused():
         joint_log_loss(np.zeros((2, 3)), [[0, 3]])
     with pytest.raises(DataError, match="nan"):
         joint_log_loss(np.full((2, 3), np.nan), [[0, 1]])
-    with pytest.raises(DataError, match="row numbers"):
-        joint_log_loss(np.zeros((2, 3)), [0.5])
+    for groups in ([0.5], [0, 1], [[0.5, 1.0]], np.zeros((0, 2), int), np.zeros((2, 0), int)):
+        with pytest.raises(DataError, match="row numbers"):
+            joint_log_loss(np.zeros((2, 3)), groups)
     with pytest.raises(DataError, match="groups of 9"):
         neighbours(np.zeros((3, 1)), size=9)
     assert po.metrics.joint_log_loss is joint_log_loss

@@ -35,6 +35,7 @@ class ErrorSize:
 
     def log_prob(self, own: Params, outputs: jax.Array, y: jax.Array) -> jax.Array:
         arrays.same_shape(y, outputs.shape)
+        outputs, y = densities.widen(outputs), densities.widen(y)
         return densities.student_t(y * jnp.exp(-outputs), outputs, self.df).sum(-1)
 
     def sample(self, key: jax.Array, own: Params, outputs: jax.Array) -> jax.Array:

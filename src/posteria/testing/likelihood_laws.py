@@ -141,7 +141,9 @@ class LikelihoodLaws:
             mean, variance = self.likelihood.moments(self._own, self._outputs)
             np.testing.assert_allclose(mean, truth.mean(), rtol=ROUNDING)
             np.testing.assert_allclose(variance, truth.var(), rtol=ROUNDING)
-            np.testing.assert_allclose(self.likelihood.cdf(self._own, self._outputs, y), truth.cdf(y), atol=ROUNDING)
+            if hasattr(self.likelihood, "cdf"):
+                got = self.likelihood.cdf(self._own, self._outputs, y)
+                np.testing.assert_allclose(got, truth.cdf(y), atol=ROUNDING)
 
     # ---- what some methods need
 
