@@ -29,6 +29,21 @@ def test_suggested_steps_follow_temperature_and_shrink_with_batches(linear, meth
     assert sizes[1.0, 10] < sizes[1.0, 40]
 
 
+def test_to_a_suggested_step_weights_of_3_are_a_temperature_of_a_third(linear):
+    """Of a prior that is as much wider the density is the same, and so is a batch's noise; units are the prior's."""
+    x, y = linear[1]
+    method = po.SGHMC(num_chains=1, num_draws=1, num_warmup=0, thinning=1, batch_size=10)
+
+    def step(prior_std, temperature, *weight):
+        likelihood, prior = po.likelihoods.Gaussian(noise=0.3), po.priors.Normal(prior_std)
+        model = po.Model(po.nn.mlp(()), likelihood, prior, temperature)
+        start = model.network.init(jax.random.key(0), x[:1])
+        return po.fit(model, (x, y, *weight), method, start=start, progress=False).info["step_size"][0, 0]
+
+    weighted, tempered = step(0.5, 1.0, np.full(40, 3.0, np.float32)), step(0.5 * 3**0.5, 1 / 3)
+    assert weighted == pytest.approx(3**0.5 * tempered, rel=0.001)
+
+
 @pytest.mark.parametrize(
     "settings",
     [

@@ -19,7 +19,6 @@ from posteria.curvature.stiffness import stiffness
 from posteria.data.arrays import Data, parts
 from posteria.data.batches import (
     Augment,
-    Batch,
     RowsAhead,
     batch_indices,
     batch_of,
@@ -141,7 +140,7 @@ class StochasticGradientSampler(ChainCosts):
         starts = find_starts(key_start, target, wanted, self.num_chains, run, self.climber(target.num_data))
         check_starts(target, starts, num_rows=batch_size)
 
-        settings = self.kernel_settings(batch_size)
+        settings = self.kernel_settings(batch_size)._replace(weight_noise=_weight_noise(target.data))
         transformation = self.transformation(num_steps_per_epoch(max(1, target.num_data), max(1, batch_size)))
         warmed = run.stage("warm-up", share=WARMUP_SHARE).loop(
             warmup_kernel(bare, transformation, settings),
@@ -190,6 +189,7 @@ class Settings(NamedTuple):
     num_warmup: int
     thinning: int
     goes_back: bool = False
+    weight_noise: float = 1.0  # how many times as large rows' weights make a batch's noise
 
 
 class State(NamedTuple):
@@ -364,13 +364,10 @@ def _first_step_size(
 ) -> jax.Array:
     if settings.step_size is not None:
         return jnp.asarray(settings.step_size, position.dtype)
-    noise: Any = 0.0
+    noise = 0.0
     if data is not None:
-        weight = None if isinstance(data, Batch) else parts(data)[2]
         data = sampled(data, key, target.num_data, CURVATURE_ROWS)
-        noise = _noise_per_curvature(target, settings.batch_size, position.size)
-        if weight is not None:  # a row's gradient has its weight, the noise has its square
-            noise *= (weight**2).sum() / weight.sum()
+        noise = settings.weight_noise * _noise_per_curvature(target, settings.batch_size, position.size)
     if settings.variance_reduction:
         noise *= CONTROLLED
     return transformation.suggest(stiffness(flat, position, scale, data), noise)
@@ -385,6 +382,12 @@ def _noise_per_curvature(target: Target | Density, batch_size: int, size: int) -
     """
     leverage = min(1.0, size / target.num_data) if target.temperature > 1.0 else 0.0
     return (target.num_data / batch_size - 1.0) * ((1.0 - leverage) / target.temperature + leverage)
+
+
+def _weight_noise(data: Data) -> float:
+    """A row's gradient has its weight, the curvature too, the noise its square."""
+    weight = parts(data)[2] if isinstance(data, tuple) else None
+    return 1.0 if weight is None else float((weight**2).sum() / weight.sum())
 
 
 @kept
