@@ -23,12 +23,14 @@ def begin(
     picture: bool = False,
     seed: bool = True,
     only: Mapping[str, Iterable[str]] | None = None,
+    folder: str | None = None,
     **choices: Sequence[str],
 ) -> argparse.Namespace:
     """The arguments of a study; prints the command, versions and seed that its results stand under.
 
     A study with `seed` False numbers its own: those of its splits or repeats. `only` are arguments that take some of
-    the values named (all of them if not given), `choices` those that take one, the first if not given.
+    the values named (all of them if not given), `choices` those that take one, the first if not given. Fits are kept in
+    `folder`, where studies share them, else in one of the study's own.
     """
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--scale", choices=["small", "full"], default="small")
@@ -46,7 +48,7 @@ def begin(
     po.use_cores()
     name = Path(sys.argv[0]).stem
     own = arguments.scale if not getattr(arguments, "seed", 0) else f"{arguments.scale}-{arguments.seed}"
-    arguments.out = arguments.out or Path("runs") / name / own
+    arguments.out = arguments.out or Path("runs") / (folder or name) / own
     versions = ", ".join(f"{package} {metadata.version(package)}" for package in PACKAGES)
     print(f"$ python studies/{name}.py {shlex.join(_without_folders(sys.argv[1:]))}".rstrip())
     seeds = f"seed {arguments.seed}" if seed else "seeds from 0"

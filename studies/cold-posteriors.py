@@ -18,13 +18,12 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from _scores import NUM_ERRORS, Score, difference, points_lost, score
 from _study import begin
 
 import posteria as po
-from posteria.posteriors.draws import Draws, DrawsPosterior
 
 SHIFTS = ((0, 0), (0, 1), (0, -1), (1, 0), (-1, 0))
-NUM_ERRORS = 2  # standard errors that count as noise
 PRIORS = {"fan-in": po.priors.FanIn(), "N(0, 1/5)": po.priors.Normal(0.2**0.5), "2 x fan-in": po.priors.FanIn(2.0)}
 
 
@@ -86,43 +85,6 @@ def shifted(images: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndar
     return flat(np.concatenate(copies)), np.tile(labels, len(SHIFTS))
 
 
-class Score(NamedTuple):
-    is_right: np.ndarray  # (n,)
-    ece: float
-    log_likelihoods: np.ndarray  # (n,), of all chains
-    without: np.ndarray  # (chain, n), of all chains but one
-
-
-def score(posterior: po.Posterior, x: np.ndarray, y: np.ndarray) -> Score:
-    stored = posterior.stored
-    chains = np.stack(
-        [
-            np.asarray(DrawsPosterior(posterior.target, Draws(stored.structs, chain[None], {})).predict(x).probs)
-            for chain in stored.flat
-        ]
-    )  # (chain, n, class)
-    probs = chains.mean(0)
-    rest = (chains.sum(0) - chains) / (len(chains) - 1)
-    rows = np.arange(len(y))
-    return Score(
-        probs.argmax(1) == y,
-        float(po.metrics.ece(probs, y)),
-        np.log(probs[rows, y]),
-        np.log(rest[:, rows, y]),
-    )
-
-
-def difference(best: Score, other: Score) -> tuple[float, float]:
-    """Of mean log-likelihoods, and its standard error: over test points, and over chains by the jackknife."""
-    behind = best.log_likelihoods - other.log_likelihoods
-    variance = behind.var() / len(behind)
-    if best is not other:
-        for each in (best, other):
-            means = each.without.mean(1)
-            variance += (len(means) - 1) / len(means) * ((means - means.mean()) ** 2).sum()
-    return float(behind.mean()), float(np.sqrt(variance))
-
-
 def run(settings: Settings, prior: str, arguments: Namespace) -> dict[str, list[Score]]:
     (images, labels), (test_images, y) = load(settings.num_train)
     plain, augmented = (flat(images), labels), shifted(images, labels)
@@ -141,13 +103,6 @@ def run(settings: Settings, prior: str, arguments: Namespace) -> dict[str, list[
             posterior = po.fit(model, data, method, key=arguments.seed, out=folder, if_exists="resume", progress=False)
             scores[name].append(score(posterior, flat(test_images), y))
     return scores
-
-
-def points_lost(rows: list[Score], row: Score) -> tuple[float, float]:
-    """Accuracy behind that of the best temperature, in points, and its standard error over test points."""
-    best = max(rows, key=lambda each: each.is_right.mean())
-    lost = 100.0 * (best.is_right.astype(float) - row.is_right)
-    return float(lost.mean()), float(lost.std() / np.sqrt(len(lost)))
 
 
 def report(prior: str, scores: dict[str, list[Score]], temperatures: tuple[float, ...]) -> None:

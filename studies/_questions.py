@@ -1,0 +1,226 @@
+"""What the studies of the five questions share: problems, the HMC reference of each, rivals, tables.
+
+Izmailov et al. 2021 asked them of CIFAR-10 with a ResNet-20 and of IMDB with a CNN-LSTM, on 512 TPU cores. Here the
+same networks are narrow, images are small and rows few, so that two CPU cores bear HMC; what was cut is printed. Fits
+stand in one folder, so that an HMC reference serves every question, and a study that was stopped goes on.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import posteria as po
+
+FOLDER = "questions"
+PROBLEMS = ("mnist", "imdb", "cifar")
+LARGEST_RHAT = 1.05
+IMDB_OTHER_WORD = 2
+
+
+class Problem(NamedTuple):
+    """`to_inputs` makes what the network takes of `test_images`, so that these can be corrupted in between."""
+
+    name: str
+    about: str
+    network: po.Network
+    train: tuple[np.ndarray, np.ndarray]
+    test: tuple[np.ndarray, np.ndarray]
+    variance: float  # of the paper's prior
+    first_leaf: str | None = None  # the convolution that the images meet
+    test_images: np.ndarray | None = None
+    to_inputs: Callable[[np.ndarray], np.ndarray] | None = None
+
+    def model(self, prior: Any = None, likelihood: Any = None, temperature: float = 1.0) -> po.Model:
+        """With the paper's prior, N(0, variance), if no other is given."""
+        prior = prior or po.priors.Normal(self.variance**0.5)
+        return po.Model(self.network, likelihood or po.likelihoods.Categorical(), prior, temperature=temperature)
+
+
+class Scale(NamedTuple):
+    num_train: int
+    num_test: int
+    units: int  # hidden units, embedding and cells, or channels
+    pixels: int  # a side, of images
+    hmc: po.HMC
+
+
+SCALES = {
+    ("mnist", "small"): Scale(480, 1000, 32, 14, po.HMC(num_chains=3, num_draws=60, num_warmup=40)),
+    ("mnist", "full"): Scale(2000, 2000, 50, 14, po.HMC(num_chains=4, num_draws=200, num_warmup=100)),
+    ("imdb", "small"): Scale(480, 1000, 8, 0, po.HMC(num_chains=2, num_draws=30, num_warmup=30, max_leapfrog=60)),
+    ("imdb", "full"): Scale(4800, 5000, 32, 0, po.HMC(num_chains=3, num_draws=100, num_warmup=50)),
+    ("cifar", "small"): Scale(320, 500, 4, 8, po.HMC(num_chains=2, num_draws=20, num_warmup=25, max_leapfrog=50)),
+    ("cifar", "full"): Scale(2000, 2000, 8, 16, po.HMC(num_chains=3, num_draws=100, num_warmup=50)),
+}
+IMDB_WORDS = {"small": 1000, "full": 5000}
+
+
+def problem(name: str, scale: str) -> Problem:
+    sizes = SCALES[name, scale]
+    if name == "imdb":
+        return _imdb(sizes, IMDB_WORDS[scale])
+    data = "mnist" if name == "mnist" else "cifar10"
+    parts = po.data.load(data, "train"), po.data.load(data, "test")
+    rows = sizes.num_train, sizes.num_test
+    images, test_images = (_smaller(part.x[:number], sizes.pixels) for part, number in zip(parts, rows))
+    y, y_test = (np.asarray(part.y[:number]) for part, number in zip(parts, rows))
+    if name == "mnist":
+        std = images.std()  # not centred: what is dark stays 0
+
+        def to_inputs(images: np.ndarray) -> np.ndarray:
+            return (images / std).reshape(len(images), -1)
+
+        network, leaf = po.nn.mlp((sizes.units,), outputs=10), None
+        about = f"{sizes.pixels} x {sizes.pixels} pixels (MNIST: 28 x 28), one hidden layer of {sizes.units}"
+    else:
+        mean, std = images.mean((0, 1, 2)), images.std((0, 1, 2))
+
+        def to_inputs(images: np.ndarray) -> np.ndarray:
+            return (images - mean) / std
+
+        network, leaf = po.nn.resnet20_frn(10, sizes.units), "stem/convolution/kernel"
+        about = f"{sizes.pixels} x {sizes.pixels} pixels (paper: 32), ResNet-20-FRN of width {sizes.units} (paper: 16)"
+    about = f"{about}; {sizes.num_train:,} images, {sizes.num_test:,} for the test"
+    train, test = (to_inputs(images), y), (to_inputs(test_images), y_test)
+    return Problem(name, about, network, train, test, 1 / 5, leaf, test_images, to_inputs)
+
+
+def _smaller(images: np.ndarray, side: int) -> np.ndarray:
+    """Averaged over blocks of pixels, in [0, 1]."""
+    images = np.asarray(images, np.float32)
+    block = images.shape[1] // side
+    return images.reshape(len(images), side, block, side, block, *images.shape[3:]).mean((2, 4))
+
+
+def _imdb(sizes: Scale, num_words: int) -> Problem:
+    """Words that are not among the most frequent are one word."""
+    parts = (po.data.load("imdb", "train"), sizes.num_train), (po.data.load("imdb", "test"), sizes.num_test)
+    train, test = (
+        (np.where(part.x[:number] < num_words, part.x[:number], IMDB_OTHER_WORD), np.asarray(part.y[:number]))
+        for part, number in parts
+    )
+    units = sizes.units
+    network = po.nn.cnn_lstm(num_words, outputs=2, embedding=units, filters=units, cells=units)
+    about = (
+        f"{num_words:,} words (paper: 20,000), CNN-LSTM of {units} units (paper: 128, 64 and 128); {sizes.num_train:,}"
+    )
+    return Problem("imdb", f"{about} reviews, {sizes.num_test:,} for the test", network, train, test, 1 / 40)
+
+
+# ---- fits
+
+
+EPOCHS = {"small": 100, "full": 300}  # of modes and mean-field
+MEMBERS = {"small": 5, "full": 10}
+LONG = {"num_chains": 3, "num_draws": 40, "num_warmup": 3000, "thinning": 150}  # of samplers: 1,500 epochs of 480 rows
+SHORT = {"num_chains": 2, "num_draws": 20, "num_warmup": 400, "thinning": 20}  # what convolutions bear
+SAMPLERS = {("mnist", "small"): LONG, ("imdb", "small"): SHORT, ("cifar", "small"): SHORT}
+BATCH = 80  # the paper's
+
+
+def _point(scale: str) -> po.MAP:
+    return po.MAP(num_epochs=EPOCHS[scale], batch_size=BATCH)
+
+
+def methods(asked: Problem, scale: str) -> dict[str, Any]:
+    """By name, the paper's first; settings are the paper's in what is not length: batches of 80, and mean-field from
+    the mode by Adam at 1e-4 from a deviation of 0.01."""
+    point = _point(scale)
+    length = SAMPLERS.get((asked.name, scale), LONG | {"num_draws": 200, "thinning": 250})
+    sampler: dict[str, Any] = {**length, "batch_size": BATCH, "start": point}
+    sghmc = po.SGHMC(**sampler)
+    return {
+        "map": point,
+        "ensemble": po.Ensemble(point, MEMBERS[scale]),
+        "mean-field": po.MeanField(
+            num_epochs=EPOCHS[scale],
+            batch_size=BATCH,
+            learning_rate=1e-4,
+            start=point,
+            initial_std=0.01 / asked.variance**0.5,
+        ),
+        "sgld": po.SGLD(**sampler),
+        "sghmc": sghmc,
+        "sghmc-clr": replace(sghmc, momentum=0.95, schedule="cyclical"),
+        "sms-ubu": po.SMSUBU(**sampler),
+        "multiswag": po.Ensemble(po.SWAG(map=point, batch_size=BATCH), MEMBERS[scale]),
+    }
+
+
+def fit(problem: Problem, name: str, method: Any, out: Path, key: int = 0, model: po.Model | None = None, **more: Any):
+    """Kept in its own folder, and found there again."""
+    folder = out / problem.name / name
+    return po.fit(
+        model or problem.model(),
+        problem.train,
+        method,
+        key=key,
+        out=folder,
+        if_exists="resume",
+        progress=False,
+        **more,
+    )
+
+
+def hmc(problem: Problem, scale: str, **changes: Any) -> po.HMC:
+    return replace(SCALES[problem.name, scale].hmc, start=_point(scale), **changes)
+
+
+def reference(problem: Problem, scale: str, out: Path) -> po.Posterior:
+    """HMC under the paper's prior; prints what the problem is, and how far its functions have converged."""
+    method = hmc(problem, scale)
+    posterior = fit(problem, "hmc", method, out)
+    print(f"\n{problem.name}: {problem.about}")
+    said = converged(posterior, problem)
+    length = f"{method.num_chains} chains of {method.num_warmup} + {method.num_draws}"
+    print(f"HMC: {length}, prior N(0, {problem.variance:g}); {said}", flush=True)
+    return posterior
+
+
+def converged(posterior: po.Posterior, problem: Problem) -> str:
+    found = posterior.diagnose(problem.test[0])
+    share = f"R-hat under {LARGEST_RHAT} for {found.share_converged:.0%} of test functions"
+    return f"{share}, acceptance {found.acceptance:.0%}"
+
+
+# ---- words and tables
+
+
+def table(name: str, caption: str, columns: Sequence[str], lines: Iterable[Sequence[object]]) -> None:
+    """Printed as Markdown under its name, by which docs/five-questions.md takes it."""
+    print(f"\ntable {name}: {caption}")
+    for cells in (columns, ["---"] * len(columns), *lines):
+        print("| " + " | ".join(_cell(cell) for cell in cells) + " |")
+    print(flush=True)
+
+
+def _cell(cell: object) -> str:
+    return f"{cell:.3f}" if isinstance(cell, float) else str(cell)
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def axes(columns: int, rows: int = 1) -> tuple[Any, Any, Any]:
+    """A figure, its panels and the styles of methods."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    from posteria.plots import theme
+
+    size = (4 * columns, 3.4 * rows)
+    figure, grid = plt.subplots(rows, columns, figsize=size, layout="constrained", squeeze=False)
+    for axis in grid.flat:
+        axis.spines[["top", "right"]].set_visible(False)
+    return figure, grid, theme
+
+
+def save(figure: Any, path: Path) -> None:
+    figure.savefig(path, dpi=110)
+    print(f"picture: {path.name}")

@@ -1,0 +1,113 @@
+"""Question 5: how good are approximations? Total variation and agreement with HMC on test points, and their order.
+
+Izmailov et al. 2021, table 6, CIFAR-10: stochastic-gradient MCMC is nearest to HMC, a deep ensemble nearer than
+mean-field variational inference, one mode farthest; none is as near as another HMC chain. Added: SMS-UBU (Paulin et al.
+2025) and MultiSWAG (Wilson & Izmailov 2020). Printed: HMC's share of converged functions, each of its chains against
+the others, and Spearman's rank correlation with the paper's order. sgmcmc-vs-hmc has further methods.
+
+    make study NAME=q5-approximations                MNIST at 14 x 14, three seeds: minutes
+    make study NAME=q5-approximations SCALE=full     MNIST, IMDB, CIFAR-10: hours; interrupted, it goes on
+"""
+
+from argparse import Namespace
+from pathlib import Path
+
+import numpy as np
+from _questions import FOLDER, PROBLEMS, Problem, axes, fit, methods, percent, problem, reference, save, table
+from _scores import by_chain
+from _study import begin
+from scipy import stats
+
+import posteria as po
+
+NAMES = ("map", "ensemble", "mean-field", "sgld", "sghmc", "sghmc-clr", "sms-ubu", "multiswag")
+NUM_SEEDS = {"mnist": 3, "imdb": 1, "cifar": 1}  # at small scale; three at full
+# total variation and agreement; "hmc": a chain that is not in the reference
+PUBLISHED = {
+    "hmc": (0.074, 0.940),
+    "sghmc-clr": (0.099, 0.927),
+    "sghmc": (0.109, 0.920),
+    "sgld": (0.110, 0.915),
+    "ensemble": (0.115, 0.915),
+    "mean-field": (0.136, 0.888),
+    "map": (0.190, 0.855),
+}
+Found = dict[str, np.ndarray]  # (seed, 2)
+
+
+def ask(asked: Problem, arguments: Namespace, wanted: list[str] | None) -> Found:
+    posterior = reference(asked, arguments.scale, arguments.out)
+    x, _ = asked.test
+    chains = by_chain(posterior, x)
+    truth = chains.mean(0)
+    held_out = [distances(chain, (chains.sum(0) - chain) / (len(chains) - 1)) for chain in chains]
+    found = {"hmc": np.array(held_out)}
+    num_seeds = 3 if arguments.scale == "full" else NUM_SEEDS[asked.name]
+    for name, method in methods(asked, arguments.scale).items():
+        if wanted and name not in wanted:
+            continue
+        rows = []
+        for seed in range(num_seeds):
+            fitted = fit(asked, f"{name}-{seed}", method, arguments.out, key=seed + 1)
+            rows.append(distances(np.asarray(fitted.predict(x).probs), truth))
+        found[name] = np.array(rows)
+    report(asked, found)
+    return found
+
+
+def distances(probs: np.ndarray, truth: np.ndarray) -> tuple[float, float]:
+    return float(po.metrics.total_variation(probs, truth)), float(po.metrics.agreement(probs, truth))
+
+
+def report(asked: Problem, found: Found) -> None:
+    order = sorted(found, key=lambda name: found[name][:, 0].mean())
+    lines = []
+    for name in order:
+        distance, agreement = found[name].mean(0)
+        error = found[name][:, 0].std(ddof=1) / len(found[name]) ** 0.5 if len(found[name]) > 1 else float("nan")
+        paper = f"{PUBLISHED[name][0]:.3f}, {percent(PUBLISHED[name][1])}" if name in PUBLISHED else ""
+        said = "one HMC chain, the rest as truth" if name == "hmc" else name
+        lines.append([said, f"{distance:.4f} ± {error:.4f}", percent(agreement), paper])
+    num_seeds = max(len(rows) for name, rows in found.items() if name != "hmc")
+    table(
+        f"q5-{asked.name}",
+        f"{asked.about}; mean and standard error of {num_seeds} seed{'s' * (num_seeds > 1)}; paper: CIFAR-10",
+        ["method", "total variation to HMC", "agreement", "paper"],
+        lines,
+    )
+    shared = [name for name in order if name in PUBLISHED and name != "hmc"]
+    here, paper = [found[name][:, 0].mean() for name in shared], [PUBLISHED[name][0] for name in shared]
+    print(f"{asked.name}, order here:  " + " < ".join(shared))
+    print(f"{asked.name}, the paper's: " + " < ".join(sorted(shared, key=lambda name: PUBLISHED[name][0])))
+    if len(shared) > 2:
+        print(f"{asked.name}, rank correlation with the paper's: {stats.spearmanr(here, paper).statistic:.2f}")
+    for near, far in (("ensemble", "mean-field"), ("sghmc", "ensemble"), ("mean-field", "map")):
+        if near in found and far in found:
+            is_met = "met" if found[near][:, 0].mean() < found[far][:, 0].mean() else "MISSED"
+            print(f"{asked.name}: {near} nearer than {far}: {is_met}")
+
+
+def draw(path: Path, everything: dict[str, Found]) -> None:
+    figure, grid, theme = axes(len(everything))
+    for axis, (name, found) in zip(grid[0], everything.items()):
+        order = sorted(found, key=lambda each: found[each][:, 0].mean())
+        axis.barh(order, [found[each][:, 0].mean() for each in order], color=theme.METHODS[0].colour, height=0.6)
+        at = [(place, PUBLISHED[each][0]) for place, each in enumerate(order) if each in PUBLISHED]
+        axis.plot([value for _, value in at], [place for place, _ in at], "k|", ms=12)
+        axis.invert_yaxis()
+        axis.set_xlabel("total variation to HMC (line: paper, CIFAR-10)")
+        axis.set_title(name)
+    save(figure, path)
+
+
+def main() -> None:
+    names = {"problems": PROBLEMS, "methods": NAMES}
+    arguments = begin(__doc__, picture=True, seed=False, folder=FOLDER, only=names)
+    chosen = arguments.problems or (("mnist",) if arguments.scale == "small" else PROBLEMS)
+    found = {name: ask(problem(name, arguments.scale), arguments, arguments.methods) for name in chosen}
+    if arguments.picture is not None:
+        draw(arguments.picture, found)
+
+
+if __name__ == "__main__":
+    main()
