@@ -54,7 +54,7 @@ study: .venv/.installed  ## reproduce a result: make study NAME=... SCALE=small|
 	$(BIN)/python "studies/$(NAME).py" --scale $(SCALE)
 
 clean:  ## remove the environments and everything that was built
-	rm -rf .venv .venv-bench .venv-docs .venv-peers build dist docs/_site docs/reference docs/results.md src/*.egg-info .pytest_cache .ruff_cache .mypy_cache
+	rm -rf .venv .venv-bench .venv-docs .venv-peers build dist docs/_site docs/reference docs/results.md docs/gallery.md src/*.egg-info .pytest_cache .ruff_cache .mypy_cache
 	find src tests examples benchmarks studies -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 # ---- environments: made if missing or broken, and brought up to date when the requirements change

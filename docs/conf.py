@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
+import executed
 import generate
 
 import posteria
@@ -28,4 +29,4 @@ html_title = "Posteria"
 html_show_sourcelink = False
 html_static_path: list[str] = []
 
-generate.write(Path(__file__).parent)
+generate.write(Path(__file__).parent, executed.run_all())

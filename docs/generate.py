@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
+sys.path.insert(0, str(Path(__file__).parent))
+from examples import EXAMPLES, NEEDS, SETUP
 from fields import MEANINGS
 
 import posteria as po
@@ -21,8 +23,24 @@ from posteria.methods.shelf import SHELF
 OPAQUE = re.compile(r"<factory>|<[^<>]+ at 0x[0-9a-f]+>")  # defaults that print as nothing
 
 
-def write(docs: Path) -> None:
-    """All generated pages, below docs/reference and docs/results."""
+# functions and types that a module uses and does not offer
+INSIDE = {
+    "as_prior",
+    "as_function_prior",
+    "check_settings",
+    "described",
+    "factor_of",
+    "from_json",
+    "matern",
+    "normal_of",
+}
+INSIDE |= {"numbers_of", "refuse_idle", "step_of", "to_json", "Infer", "NothingToInfer"}
+
+
+def write(docs: Path, said: dict[str, str | None] | None = None) -> None:
+    """All generated pages, below docs/reference and docs/results; `said` is what the examples said when they ran."""
+    _said.clear()
+    _said.update(said or {})
     reference = docs / "reference"
     reference.mkdir(exist_ok=True)
     methods = {home.partition(":")[2] for home in SHELF.values()}
@@ -36,6 +54,7 @@ def write(docs: Path) -> None:
         (reference / f"{name}.md").write_text(text, encoding="utf-8")
     (reference / "index.md").write_text(_index(list(pages)), encoding="utf-8")
     (docs / "results.md").write_text(_results(docs), encoding="utf-8")
+    (docs / "gallery.md").write_text(_gallery(docs), encoding="utf-8")
 
 
 def public_names(module: Any) -> list[str]:
@@ -46,14 +65,28 @@ def public_names(module: Any) -> list[str]:
     return sorted(
         name
         for name, value in found.items()
-        if (inspect.isclass(value) or inspect.isfunction(value)) and value.__module__.startswith("posteria")
+        if (inspect.isclass(value) or inspect.isfunction(value)) and _is_of(module, value) and name not in INSIDE
     )
+
+
+def every_name() -> list[str]:
+    """All public names, as "posteria.priors.FanIn"."""
+    found = [f"posteria.{name}" for name in po.__all__ if not inspect.ismodule(getattr(po, name))]
+    modules = {name: getattr(po, name) for name in po.__all__ if inspect.ismodule(getattr(po, name))}
+    return found + [f"posteria.{home}.{name}" for home, module in modules.items() for name in public_names(module)]
+
+
+def _is_of(module: Any, value: Any) -> bool:
+    """Of Posteria, and not an error, a setting or a posterior that the module merely uses."""
+    elsewhere = {"posteria.errors", "posteria.settings", "posteria.posteriors.base"} - {module.__name__}
+    return value.__module__.startswith("posteria") and value.__module__ not in elsewhere
 
 
 def _index(pages: list[str]) -> str:
     listed = "\n".join(pages)
     return (
-        "# Reference\n\nEvery public name: what it computes, its arguments, its paper. Generated from the code.\n\n"
+        "# Reference\n\nEvery public name: what it computes, its arguments, its paper, and an example that was run "
+        f"when this was built. Each begins after this:\n\n```python\n{SETUP.strip()}\n```\n\n"
         f"```{{toctree}}\n:maxdepth: 1\n\n{listed}\n```\n"
     )
 
@@ -85,7 +118,7 @@ def _entry(name: str, value: Any, prefix: str = "posteria") -> str:
     short = "po" + prefix.removeprefix("posteria")
     heading = f"## {name}\n"
     if not callable(value):
-        return f"{heading}\n`{short}.{name}`\n\n{_shown(value)}\n"
+        return f"{heading}\n`{short}.{name}`\n\n{_shown(value)}\n\n{_example(f'{prefix}.{name}')}"
     text = _docstring(value)
     paper = getattr(value, "paper", "")
     parts = [heading, f"```python\n{short}.{name}{_signature(value)}\n```\n", text]
@@ -93,9 +126,24 @@ def _entry(name: str, value: Any, prefix: str = "posteria") -> str:
         parts.append(_fields(value))
     if isinstance(paper, str) and paper and paper not in text:
         parts.append(f"\nPaper: {paper}\n")
+    parts.append(_example(f"{prefix}.{name}"))
     if inspect.isclass(value):
         parts.append(_verbs(value))
     return "\n".join(parts) + "\n"
+
+
+_said: dict[str, str | None] = {}
+
+
+def _example(name: str) -> str:
+    """Code, and what it said where it was run."""
+    if name not in EXAMPLES:
+        return ""
+    said = _said.get(name, "")
+    if said is None:
+        said = f"(needs {NEEDS[name]}: tests/bridges and tests/test_mlflow.py run the like)"
+    told = f"```text\n{said}\n```\n" if said else ""
+    return f"```python\n{EXAMPLES[name]}\n```\n{told}"
 
 
 def _docstring(value: Any) -> str:
@@ -177,6 +225,29 @@ def _results(docs: Path) -> str:
             parts.append(f"![{path.stem}](results/{picture.name})\n")
         parts.append(f"```text\n{text}\n```\n")
     return "\n".join(parts)
+
+
+def _gallery(docs: Path) -> str:
+    """Every picture of docs/results, with the first line of the text of its name: the command that drew it."""
+    parts = ["# Gallery\n", "Pictures, each with the command that draws it.\n"]
+    parts += ["## One network, three methods\n", "![points with a gap](picture.png)\n", "    make picture\n"]
+    for picture in sorted((docs / "results").glob("*.png")):
+        text = _text_of(picture)
+        if text is None:
+            continue
+        command, _, rest = text.read_text(encoding="utf-8").partition("\n")
+        about = next((line for line in rest.splitlines() if line.strip()), "")
+        parts += [f"## {picture.stem.replace('-', ' ')}\n", f"![{picture.stem}](results/{picture.name})\n"]
+        parts += [f"    {command.removeprefix('$ ')}\n"]
+        parts += [f"[What it printed](results.md#{text.stem}), beginning: *{_cell(about.strip())}*\n"]
+    return "\n".join(parts)
+
+
+def _text_of(picture: Path) -> Path | None:
+    """What was printed when it was drawn: "sparse-lenet-5.png" belongs to "sparse-lenet.txt"."""
+    stems = [picture.stem.rsplit("-", cut)[0] for cut in range(picture.stem.count("-") + 1)]
+    found = (picture.with_name(f"{stem}.txt") for stem in stems)
+    return next((text for text in found if text.is_file()), None)
 
 
 def _cell(text: str) -> str:

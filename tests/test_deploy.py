@@ -1,8 +1,15 @@
 """What deploy/ says to SLURM and Kubernetes fits what Posteria reads, and each other."""
 
 import json
+import os
 import shlex
+import shutil
+import socket
 import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -69,3 +76,64 @@ def test_the_image_copies_what_exists_and_runs_a_command_that_posteria_understan
         8000,
         "/model",
     )
+
+
+@pytest.mark.slow
+def test_the_steps_of_the_image_in_a_fresh_environment(tmp_path):
+    """What the Dockerfile copies, installs and runs, without Docker: then one prediction over HTTP, and the size."""
+    import numpy as np
+
+    import posteria as po
+
+    pytest.importorskip("fastapi", reason="the extra `serve` is not installed")
+    x = np.random.default_rng(0).normal(size=(40, 2))
+    estimator = po.Regressor(po.MAP(num_epochs=50), "mlp:4").fit(x, x[:, 0])
+    estimator.posterior_.export(tmp_path / "model")
+    app, python = tmp_path / "app", tmp_path / "fresh" / "bin" / "python"
+    app.mkdir()
+    lines = (DEPLOY / "Dockerfile").read_text().splitlines()
+    for line in (shlex.split(line) for line in lines if line.startswith("COPY") and "$" not in line):
+        for name in line[1:-1]:
+            source, aim = DEPLOY.parent / name, app / name
+            if source.is_dir():
+                shutil.copytree(source, aim, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+            else:
+                shutil.copy(source, aim)
+    subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "fresh")], check=True)
+    (install,) = [line for line in lines if line.startswith("RUN pip install")]
+    words = shlex.split(install.removeprefix("RUN ").partition("&&")[0])
+    subprocess.run([str(python), "-m", *words], cwd=app, check=True)
+    shutil.rmtree(app / "src")
+    (command,) = [json.loads(line.removeprefix("CMD ")) for line in lines if line.startswith("CMD ")]
+    command = [str(python.parent / command[0]), *command[1:]]
+    command = [str(tmp_path / "model") if word == "/model" else word for word in command]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment |= {"POSTERIA_TOKEN": "a-token", "MPLCONFIGDIR": str(tmp_path)}
+    with subprocess.Popen([*command, "--port", str(port)], env=environment, cwd=tmp_path) as server:
+        try:
+            told = _asked(port, {"rows": x[:3].tolist()})
+        finally:
+            server.terminate()
+    np.testing.assert_allclose(told["mean"], estimator.predict(x[:3]), rtol=1e-5)
+    size, model = _size(tmp_path / "fresh"), _size(tmp_path / "model")
+    print(f"what the image adds to python:3.12-slim: {size / 1e6:.0f} MB, and the model {model / 1e6:.2f} MB")
+
+
+def _size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+
+
+def _asked(port: int, body: dict) -> dict:
+    """One answer, as soon as the server is up."""
+    headers = {"Authorization": "Bearer a-token", "Content-Type": "application/json"}
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/predict", json.dumps(body).encode(), headers)
+    for _ in range(600):
+        try:
+            with urllib.request.urlopen(request) as answer:
+                return json.load(answer)
+        except urllib.error.URLError:
+            time.sleep(0.2)
+    raise AssertionError("the server did not come up")

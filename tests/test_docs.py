@@ -1,7 +1,8 @@
 """The site: every public name is in the generated reference, and pages lead to pages that exist."""
 
-import importlib.util
+import importlib
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,16 +16,22 @@ DOCS = Path(__file__).parent.parent / "docs"
 def site(tmp_path_factory):
     """The pages as Sphinx sees them, the generated ones among them."""
     folder = tmp_path_factory.mktemp("site")
-    for page in [*DOCS.rglob("*.md"), *DOCS.rglob("*.txt"), *DOCS.glob("*.png")]:
+    for page in (path for kind in ("md", "txt", "png", "svg") for path in DOCS.rglob(f"*.{kind}")):
         part = page.relative_to(DOCS)
         if part.parts[0] not in ("reference", "_site", "jupyter_execute"):
             (folder / part).parent.mkdir(parents=True, exist_ok=True)
             (folder / part).write_bytes(page.read_bytes())
-    spec = importlib.util.spec_from_file_location("generate", DOCS / "generate.py")
-    generate = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(generate)
-    generate.write(folder)
+    of_docs("generate").write(folder)
     return folder
+
+
+def of_docs(name: str):
+    """A module of the folder docs."""
+    sys.path.insert(0, str(DOCS))
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.path.remove(str(DOCS))
 
 
 def test_every_public_name_is_in_the_reference(site):
@@ -46,3 +53,27 @@ def test_pages_in_the_table_of_contents_exist(site):
         for block in re.findall(r"```\{toctree\}\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.S):
             for name in (line for line in block.splitlines() if line and not line.startswith(":")):
                 assert (page.parent / f"{name}.md").is_file(), name
+
+
+def test_every_public_name_has_an_example():
+    """A name without one: write a line or two into docs/examples.py."""
+    names, examples = set(of_docs("generate").every_name()), set(of_docs("examples").EXAMPLES)
+    assert names - examples == set(), "without an example in docs/examples.py"
+    assert examples - names == set(), "examples of names that are not public"
+
+
+def test_an_example_that_fails_is_named(monkeypatch):
+    executed = of_docs("executed")
+    monkeypatch.setitem(executed.EXAMPLES, "posteria.clear", "1 / 0")
+    with pytest.raises(executed.Failed, match=r"posteria\.clear"):
+        executed._said("posteria.clear", {})
+    monkeypatch.setitem(executed.EXAMPLES, "posteria.clear", "print('a')\n2 + 2")
+    assert executed._said("posteria.clear", {}) == "a\n4"
+
+
+@pytest.mark.slow
+def test_every_example_runs():
+    """`make docs` runs them too, and shows what they say."""
+    said = of_docs("executed").run_all()
+    needed = of_docs("examples").NEEDS
+    assert {name for name, words in said.items() if words is None} <= set(needed)

@@ -294,3 +294,30 @@ def test_a_calibrated_fit_promises_no_more_than_its_rows_can(tmp_path):
     told = ask(app, "/predict", {"rows": rows_of(3)}, {}).json()["intervals"][0]
     np.testing.assert_allclose(told["lower"], estimator.interval(pd.DataFrame(rows_of(3)))[0], rtol=1e-6)
     assert ask(app, "/predict", {"rows": rows_of(3), "intervals": [0.999]}, {}).status_code == 422
+
+
+def test_what_the_schema_allows_is_answered(app):
+    """The example, and rows at every bound that /openapi.json states: nothing that it allows is refused."""
+    said = ask(app, "/openapi.json").json()["paths"]
+    for path in ("/predict", "/outcomes"):
+        body = said[path]["post"]["requestBody"]["content"]["application/json"]
+        assert ask(app, path, body["example"]).status_code == 200
+    schema = said["/predict"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    of = schema["properties"]
+    size, colour = (of["rows"]["items"]["properties"][name] for name in ("size", "colour"))
+    assert of["rows"]["maxItems"] == 64 and "red" in colour["examples"] and "null" in size["type"]
+    shares = of["intervals"]["items"]
+    for number in (size["minimum"], size["maximum"], None):
+        asked = {"rows": [{"size": number, "colour": "x" * colour["maxLength"]}], "quantiles": [shares["maximum"]]}
+        asked |= {"intervals": [shares["minimum"]], "draws": of["draws"]["maximum"], "seed": of["seed"]["maximum"]}
+        answer = ask(app, "/predict", asked)
+        assert answer.status_code == 200, answer.text
+
+
+def test_the_schema_of_classes_names_them(tmp_path):
+    save_classes(tmp_path / "fit")
+    app = web.build(Served(*load_posterior(tmp_path / "fit", None, None)), TOKEN, web.Limits(most_rows=4))
+    body = ask(app, "/openapi.json").json()["paths"]["/outcomes"]["post"]["requestBody"]["content"]["application/json"]
+    (outcome,) = {str(part["properties"]["outcomes"]["items"]) for part in body["schema"]["anyOf"]}
+    assert outcome == str({"enum": ["cheap", "dear"]})
+    assert ask(app, "/outcomes", body["example"]).status_code == 200

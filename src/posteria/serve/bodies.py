@@ -143,7 +143,7 @@ def asked_of(others: Json, num_rows: int, level: float) -> Asked:
     for name, values in lists.items():
         if not isinstance(values, list) or len(values) > MOST_LEVELS or not all(map(_is_share, values)):
             raise DataError(f'"{name}"', f"at most {MOST_LEVELS} numbers between 1e-4 and 1 - 1e-4", "as [0.5, 0.9]")
-    draws, seed = others.get("draws", 0), others.get("seed", 0)
+    draws, seed = (_whole(others.get(name, 0)) for name in ("draws", "seed"))
     if type(draws) is not int or not 0 <= draws <= MOST_DRAWS or draws * num_rows > MOST_VALUES_DRAWN:
         most = f"at most {MOST_DRAWS:,}, and {MOST_VALUES_DRAWN:,} in all rows"
         raise DataError('"draws"', f"a whole number, {most}", "ask for fewer")
@@ -151,6 +151,11 @@ def asked_of(others: Json, num_rows: int, level: float) -> Asked:
         raise DataError('"seed"', "a whole number of 31 bits", "as 0")
     levels, quantiles = (tuple(dict.fromkeys(map(float, lists[name]))) for name in LISTS)
     return Asked(levels, quantiles, draws, seed)
+
+
+def _whole(value: Any) -> Any:
+    """10.0 is 10 in JSON."""
+    return int(value) if type(value) is float and value.is_integer() else value
 
 
 def _is_share(value: Any) -> bool:

@@ -130,12 +130,12 @@ class Served:
         if self.preparation.encoder is not None:
             return rows
         array = np.asarray(rows, np.float64)
-        if array.shape[1:] != self._raw_shape:
-            raise DataError(f"rows of shape {array.shape[1:]}", f"{self._raw_shape}", "see /schema")
+        if array.shape[1:] != self.raw_shape:
+            raise DataError(f"rows of shape {array.shape[1:]}", f"{self.raw_shape}", "see /schema")
         return array
 
     @property
-    def _raw_shape(self) -> tuple[int, ...]:
+    def raw_shape(self) -> tuple[int, ...]:
         return self.shape if self.preparation.x is None else np.shape(self.preparation.x.mean)
 
 

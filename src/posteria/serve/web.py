@@ -15,9 +15,11 @@ from starlette.requests import ClientDisconnect
 
 from posteria import __version__
 from posteria.errors import PosteriaError
+from posteria.serve import openapi
 from posteria.serve.answering import Answering
 from posteria.serve.bodies import ARROW, CSV, JSON, TooManyRows, Unreadable
 from posteria.serve.live_page import PAGE
+from posteria.serve.openapi import REFUSALS
 from posteria.serve.served import Served
 from posteria.serve.watching import Watch
 from posteria.tree import Json
@@ -159,14 +161,14 @@ def build(
     example = {"rows": [served.example()], "intervals": [0.9]}
     truth = served.preparation.class_names[0] if served.is_classes else _one_target(served)
 
-    @app.post("/predict", responses=REFUSALS, openapi_extra=_body(served, example, OPTIONS, with_others=True))
+    @app.post("/predict", responses=REFUSALS, openapi_extra=openapi.predict_body(served, example, limits.most_rows))
     async def predict(request: Request) -> Response:
         """Mean, std, intervals and quantiles, or probabilities of classes; draws on request."""
         return await answered(request, answering.predict)
 
     outcome = {"rows": example["rows"], "outcomes": [truth]}
 
-    @app.post("/outcomes", responses=REFUSALS, openapi_extra=_body(served, outcome, {"outcomes": {"type": "array"}}))
+    @app.post("/outcomes", responses=REFUSALS, openapi_extra=openapi.outcomes_body(served, outcome, limits.most_rows))
     async def outcomes(request: Request) -> Response:
         """What came of rows: coverage so far, and whether it is less than promised."""
         return await answered(request, answering.outcomes)
@@ -202,7 +204,7 @@ def _schema(served: Served, limits: Limits, level: float) -> Json:
         "target": preparation.target,
         "classes": list(preparation.class_names),
         "columns": served.columns(),
-        "shape_of_a_row": None if preparation.encoder else list(served._raw_shape),
+        "shape_of_a_row": None if preparation.encoder else list(served.raw_shape),
         "example": {"rows": [served.example()]},
         "has_draws": served.can_draw,
         "calibrated_by_groups_of": served.groups,
@@ -214,40 +216,3 @@ def _schema(served: Served, limits: Limits, level: float) -> Json:
             "waiting": limits.most_waiting,
         },
     }
-
-
-def _refusal(why: str) -> Json:
-    words = {name: {"type": "string"} for name in ("error", "wanted", "fix")}
-    return {"description": why, "content": {JSON: {"schema": {"type": "object", "properties": words}}}}
-
-
-REFUSALS: dict[int | str, dict[str, Any]] = {
-    400: _refusal("the body ended early"),
-    401: _refusal("no token, or another"),
-    408: _refusal("the body did not come in time, or the answer took too long"),
-    413: _refusal("a body too large, or too many rows"),
-    415: _refusal("a body of another type"),
-    422: _refusal("rows or settings that cannot be taken, and why"),
-    429: _refusal("too many requests at once: try again"),
-}
-SHARES = {"type": "array", "items": {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1}}
-OPTIONS: Json = {"intervals": SHARES, "quantiles": SHARES, "draws": {"type": "integer"}, "seed": {"type": "integer"}}
-
-
-def _row(served: Served) -> Json:
-    """The schema of a row, where it has names."""
-    kinds = {column["name"]: "number" if column["type"] == "number" else "string" for column in served.columns()}
-    if not kinds:
-        return {}
-    named = {name: {"type": [kind, "null"]} for name, kind in kinds.items()}
-    return {"items": {"type": "object", "properties": named, "required": list(kinds)}}
-
-
-def _body(served: Served, example: Json, others: Json, with_others: bool = False) -> Json:
-    properties = {"rows": {"type": "array", "minItems": 1} | _row(served)} | others
-    required = ["rows"] if with_others else ["rows", "outcomes"]
-    content: Json = {JSON: {"schema": {"type": "object", "properties": properties, "required": required}}}
-    content[JSON]["example"] = example
-    if with_others:
-        content |= {kind: {"schema": {"type": "string", "format": "binary"}} for kind in (CSV, ARROW)}
-    return {"requestBody": {"required": True, "content": content}}
