@@ -325,6 +325,8 @@ SHIFT = {
 
 PLOTS = {
     "bands": "line = np.linspace(-2, 2, 50, dtype='float32')[:, None]\nfitted = po.fit(model, (x[:, :1], y), brief)\npo.plots.bands(line, fitted.predict(line), (x[:, :1], y))",
+    "before_and_after": "from posteria.plots.drawn_functions import Line\ndrawn = random.normal(size=(30, 20))\npo.plots.before_and_after([Line(name='x', x=np.linspace(-1, 1, 20), before=drawn)], 'y')",
+    "functions": "line = np.linspace(-2, 2, 20)\npo.plots.functions(line, random.normal(size=(50, 20)).cumsum(1))",
     "plane": "po.plots.plane(po.surface(po.Target(model, (x, y)), random.normal(size=(3, 18)), num=5))",
     "predicted": "po.plots.predicted(chains.predict(x), y)",
     "quantiles_of_truth": "po.plots.quantiles_of_truth(chains.predict(x), y)",
