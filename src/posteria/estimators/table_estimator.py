@@ -155,6 +155,8 @@ class TableEstimator(StoredEstimator):
             progress=self.progress,
             attach={"preparation": self.preparation_.to_json(), "estimator": self._settings()},
         )
+        if self.posterior_.facts.get("is_constant"):
+            warnings.warn(next(note for note in self.posterior_.facts["notes"] if "every row" in note), stacklevel=5)
 
     def _chosen(self, num_rows: int, prior: Prior | None) -> tuple[Model, Any]:
         """The model and the method: named by the user, or of the quality asked for."""

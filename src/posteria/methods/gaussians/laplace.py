@@ -30,6 +30,7 @@ from posteria.engine.loop import Run
 from posteria.errors import SettingError
 from posteria.methods.costs import Costed, varied_inside
 from posteria.methods.gaussians.post_hoc import tuned
+from posteria.methods.points import doubts
 from posteria.methods.points.cross_check import cross_checked
 from posteria.methods.points.learnt_scales import at_given_weights, log_integral
 from posteria.methods.points.map import MAP
@@ -113,6 +114,7 @@ class Laplace(Costed):
             )
         if is_given:
             target, params, held = self._given(key_mode, target, settings, start, run)
+            is_checked = True  # own parameters by the evidence
             remedy = "they were given, and map=po.MAP() would climb on from there"
         else:
             climb = default_map(target) if isinstance(self.map, str) else self.map
@@ -121,6 +123,7 @@ class Laplace(Costed):
             (modes,) = climb.find(key_mode, target, start, run, 1, polishes)
             target, params, held = modes.target, tree.one(modes.params), modes.held
             params = cross_checked(climb, key_mode, target, params, run)
+            is_checked = bool(climb.tune or climb.validation)
             remedy = climb.remedy(is_full=polishes)
         precision = _measured(target, params, settings, key_measure)
         for _ in range(0 if is_given else NEWTON_STEPS):
@@ -131,6 +134,7 @@ class Laplace(Costed):
             precision = _measured(target, params, settings, key_measure)
         own, note = _own_factor(target, params)
         run.note(note)
+        run.note("" if is_checked else doubts.learnt_by_heart(target))
         posterior = LaplacePosterior(
             target,
             tree.ravel(params),

@@ -17,6 +17,7 @@ from posteria.curvature.decrement import ENOUGH, decrement, is_dear, part_names
 from posteria.data.arrays import Data
 from posteria.data.sources import is_source
 from posteria.engine.loop import Kernel, Run
+from posteria.methods.points import doubts
 from posteria.models.coordinates import coordinates
 from posteria.models.sums import all_rows
 from posteria.models.target import Target, log_densities
@@ -73,7 +74,9 @@ def measured(target: Target, params: tree.Params, run: Run, held: Sequence[str],
     if not worst.nats <= ENOUGH:
         about = "an estimated " if worst.is_estimate else ""
         run.note(f"the weights are not at a mode: a Newton step would gain {about}{worst.nats:.2g} nats; {remedy}")
-    return {"decrement": worst.nats, "decrement_is_estimate": worst.is_estimate}
+    constant = doubts.constant(target, params)
+    run.note(constant)
+    return {"decrement": worst.nats, "decrement_is_estimate": worst.is_estimate, "is_constant": bool(constant)}
 
 
 class State(NamedTuple):
