@@ -5,11 +5,13 @@ import pytest
 
 from posteria.methods import registry
 from posteria.models import likelihoods, priors
-from posteria.recipes import FULL_ROWS, balanced, resolution_of
+from posteria.recipes import FULL_ROWS, QUALITIES, recipe_for, resolution_of
 
 
-def test_a_recipe_is_made_of_parts_that_can_be_written_down():
-    recipe = balanced(num_rows=300, num_targets=2, resolution=0.5)
+@pytest.mark.parametrize("kind", ["regression", "counts", "classes"])
+@pytest.mark.parametrize("quality", QUALITIES)
+def test_a_recipe_is_made_of_parts_that_can_be_written_down(quality, kind):
+    recipe = recipe_for(quality, kind, np.arange(300) % 2, num_outputs=2)
     assert recipe.network.spec is not None
     assert likelihoods.from_json(likelihoods.to_json(recipe.likelihood)) == recipe.likelihood
     assert priors.from_json(priors.to_json(recipe.prior)) == recipe.prior
@@ -17,12 +19,15 @@ def test_a_recipe_is_made_of_parts_that_can_be_written_down():
 
 
 @pytest.mark.parametrize("factor", [2, 4, 10])
-def test_rows_times_steps_are_bounded(factor):
-    def cost(num_rows):
-        method = balanced(num_rows).method
-        return num_rows * (method.num_warmup + method.num_draws * method.thinning)
+@pytest.mark.parametrize("quality", QUALITIES)
+def test_rows_times_steps_are_bounded(quality, factor):
+    def rows_seen(num_rows):
+        method = recipe_for(quality, "regression", np.linspace(0, 1, num_rows), 1).method
+        if quality == "best":
+            return num_rows * (method.num_warmup + method.num_draws * method.thinning)
+        return method.method.batch_size * method.expected_gradients(num_rows)
 
-    assert cost(factor * FULL_ROWS) <= 1.1 * cost(FULL_ROWS)
+    assert rows_seen(factor * FULL_ROWS) <= 1.1 * rows_seen(FULL_ROWS)
 
 
 def test_the_resolution_is_that_of_targets_which_repeat():

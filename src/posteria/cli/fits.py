@@ -87,6 +87,9 @@ def fit(
     quality: Annotated[
         str, typer.Option(help="fast (seconds), balanced (a minute) or best (minutes), of a table.")
     ] = "fast",
+    target_scale: Annotated[
+        str, typer.Option(help="linear, log (a target above 0), or auto: log where a preset's rows ask for it.")
+    ] = "auto",
     network: Annotated[
         str | None,
         typer.Option(
@@ -138,7 +141,9 @@ def fit(
     named = None if method is None else build_method(method, settings or [])
     devices = _devices(mesh, is_distributed)
     prior = None if prior_std is None else Normal(prior_std)
-    preparation, (x, y), model, chosen, cost = _choose(source, named, quality, network, prior, temperature)
+    preparation, (x, y), model, chosen, cost = _choose(
+        source, named, quality, network, prior, temperature, target_scale
+    )
     name = method or quality
     folder = out or Path("runs") / f"{source.name}-{name.replace(':', '-')}"
     say(f"{_rows(x)}, {preparation.kind}; {name}{cost}{f', {network}' if network else ''}; writing {folder}", quiet)
@@ -203,7 +208,13 @@ def _devices(text: str | None, is_distributed: bool) -> "Mesh | None":
 
 
 def _choose(
-    source: "Origin", method: Any, quality: str, network: str | None, prior: "Prior | None", temperature: float
+    source: "Origin",
+    method: Any,
+    quality: str,
+    network: str | None,
+    prior: "Prior | None",
+    temperature: float,
+    target_scale: str,
 ) -> "tuple[Preparation, tuple[Data, np.ndarray], Model, Any, str]":
     """How rows are prepared, those rows, the model, the method, and what it costs in words.
 
@@ -217,11 +228,18 @@ def _choose(
     preparation, (x, y) = source.prepare()
     if method is not None or preparation.x is None:
         num_outputs, text = preparation.num_outputs, network or "mlp:50,50"
+        preparation = recipes.with_target_scale(preparation, target_scale, lambda: x, source.y, is_free=False)
+        x, y = source.training(preparation)
         model = model_for(preparation.kind, num_outputs, len(y), text, prior=prior, temperature=temperature)
         return preparation, (x, y), model, HMC() if method is None else method, "" if method else ": HMC"
     recipe = recipes.recipe_for(quality, preparation.kind, y, preparation.num_outputs)
     preparation = source.with_bins(preparation, recipe.num_bins(int(preparation.is_size.sum())))
+    is_free = preparation.kind == "regression"
+    preparation = recipes.with_target_scale(
+        preparation, target_scale, lambda: source.training(preparation)[0], source.y, is_free
+    )
     x, y = source.training(preparation)
+    recipe = recipes.recipe_for(quality, preparation.kind, y, preparation.num_outputs)
     outputs = preparation.num_outputs * getattr(recipe.likelihood, "outputs_per_target", 1)
     chosen = recipe.network if network is None else nn.parse(network, outputs)
     model = Model(chosen, recipe.likelihood, recipe.prior if prior is None else prior, temperature)

@@ -129,6 +129,14 @@ class Preparation:
         """The same, clipped, with piecewise-linear features beside the columns; x as encoded."""
         return self if self.x is None else replace(self, bins=Bins.fit(x, num_bins, self.is_size))
 
+    def with_logs(self, y: np.ndarray, note: str = "") -> "Preparation":
+        """The same, with targets on a log scale; `note` says why, where nobody asked for it."""
+        plan = self.plan
+        if plan is not None:
+            target = plan.target and replace(plan.target, becomes="its logarithm, standardised")
+            plan = replace(plan, target=target, notes=(*plan.notes, *([note] if note else [])))
+        return replace(self, y=Standardiser.of_logs(y), plan=plan)
+
     @property
     def is_size(self) -> np.ndarray:
         """Which features are sizes, and no flags, waves or words: (feature,)."""

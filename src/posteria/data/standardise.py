@@ -16,10 +16,12 @@ class Standardiser:
     """(x - mean) / std for each column; a constant column has std 1, so it becomes exactly 0.
 
     Moments are float64. They have the shape of one datum: (columns,) for a matrix, () for y of shape (n,).
+    With `is_log` it is the logarithms that are standardised: of a target, which is then above 0.
     """
 
     mean: np.ndarray
     std: np.ndarray
+    is_log: bool = False
 
     @classmethod
     def fit(cls, x: ArrayLike) -> "Standardiser":
@@ -41,20 +43,30 @@ class Standardiser:
         """Values stay as they are: counts are whole numbers."""
         return cls(np.zeros(shape), np.ones(shape))
 
+    @classmethod
+    def of_logs(cls, y: ArrayLike) -> "Standardiser":
+        plain = cls.fit(_logs(np.asarray(y, np.float64)))
+        return cls(plain.mean, plain.std, is_log=True)
+
     def apply(self, x: ArrayLike) -> np.ndarray:
         values = self._check(x)
+        if self.is_log:
+            return ((_logs(values) - self.mean) / self.std).astype(values.dtype)
         return ((values - self.mean) / self.std).astype(values.dtype)
 
     def invert(self, x: ArrayLike) -> np.ndarray:
         values = self._check(x)
-        return (values * self.std + self.mean).astype(values.dtype)
+        back = values * self.std + self.mean
+        return (np.exp(back) if self.is_log else back).astype(values.dtype)
 
     def to_json(self) -> Json:
-        return {"mean": self.mean.tolist(), "std": self.std.tolist()}
+        stored: Json = {"mean": self.mean.tolist(), "std": self.std.tolist()}
+        return stored | ({"is_log": True} if self.is_log else {})
 
     @classmethod
     def from_json(cls, stored: Json) -> "Standardiser":
-        return cls(np.asarray(stored["mean"], np.float64), np.asarray(stored["std"], np.float64))
+        mean, std = (np.asarray(stored[name], np.float64) for name in ("mean", "std"))
+        return cls(mean, std, bool(stored.get("is_log", False)))
 
     def _check(self, x: ArrayLike) -> np.ndarray:
         """Floating values of any leading shape: rows, or draws of rows."""
@@ -69,3 +81,11 @@ class Standardiser:
                 "pass the same columns in the same order",
             )
         return values
+
+
+def _logs(values: np.ndarray) -> np.ndarray:
+    if not (values > 0).all():
+        raise DataError(
+            f"a target of {values[~(values > 0)].flat[0]:g} on a log scale", "numbers above 0", 'target_scale="linear"'
+        )
+    return np.log(values)

@@ -1,6 +1,7 @@
 """A scikit-learn regressor."""
 
-from typing import Any, Self
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -11,15 +12,54 @@ from sklearn.utils.validation import check_array, column_or_1d
 from posteria.data.frames import as_values
 from posteria.estimators.table_estimator import Rows, TableEstimator, can_update, check_lengths
 from posteria.estimators.weighing import counted
+from posteria.models.likelihoods import Likelihood
+from posteria.models.priors import Prior
+from posteria.recipes import with_target_scale
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class Regressor(RegressorMixin, TableEstimator):
     """A Bayesian network for a real target (or several), with the noise inferred.
 
-    `method` is a name or an object such as `po.HMC()`; `network` "mlp:50,50" or any network.
+    `method` is a name or an object such as `po.HMC()`; `network` "mlp:50,50" or any network. `target_scale` is
+    "linear", "log" (y is then above 0, and so is all that is predicted), or "auto": a log scale where no method and no
+    likelihood is named, y is positive and skewed, and rows left out are predicted no worse so; a warning says so.
     """
 
     kind = "regression"
+
+    def __init__(
+        self,
+        method: Any = None,
+        network: Any = None,
+        *,
+        quality: str = "fast",
+        target_scale: str = "auto",
+        likelihood: Likelihood | None = None,
+        prior: Prior | None = None,
+        temperature: float = 1.0,
+        as_: Mapping[str, str] | None = None,
+        early_stopping: bool = False,
+        max_seconds: float | None = None,
+        progress: bool = False,
+        random_state: int | np.random.RandomState | None = 0,
+    ) -> None:
+        super().__init__(
+            method,
+            network,
+            quality=quality,
+            likelihood=likelihood,
+            prior=prior,
+            temperature=temperature,
+            as_=as_,
+            early_stopping=early_stopping,
+            max_seconds=max_seconds,
+            progress=progress,
+            random_state=random_state,
+        )
+        self.target_scale = target_scale
 
     def fit(self, X: Rows, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """`sample_weight` is how often each row counts in the likelihood: 2 is the row twice, 0 leaves it out."""
@@ -64,6 +104,12 @@ class Regressor(RegressorMixin, TableEstimator):
             checked = column_or_1d(checked, warn=True)
         check_lengths(num_rows, checked)
         return checked
+
+    def _scale_target(self, kind: str, frame: "pd.DataFrame", y: np.ndarray) -> None:
+        is_free = kind == "regression" and self.method is None and self.likelihood is None
+        self.preparation_ = with_target_scale(
+            self.preparation_, self.target_scale, lambda: self.preparation_.training_inputs(frame, y), y, is_free
+        )
 
     def _shaped(self, values: np.ndarray) -> np.ndarray:
         is_one: bool = self.preparation_.y is not None and self.preparation_.y.mean.ndim == 0

@@ -113,15 +113,26 @@ class TableEstimator(StoredEstimator):
         self.preparation_ = Preparation.from_features(often, y_often, kind, class_names, self.plan_)
         self._recipe: Recipe | None = None
         if self.method is None:
-            num_outputs = self.preparation_.num_outputs
-            self._recipe = recipe_for(self.quality, kind, self._targets(y), num_outputs, self.likelihood)
+            self._recipe = self._recipe_for(kind, y)
             encoded = self.preparation_.encode_training(often, y_often)
             num_bins = self._recipe.num_bins(int(self.preparation_.is_size.sum()))
             self.preparation_ = self.preparation_.with_bins(encoded, num_bins)
+        self._scale_target(kind, often, y_often)
+        if self._recipe is not None:
+            self._recipe = self._recipe_for(kind, y)
             Progress(self.progress).say(f"{self.quality}: {self._recipe.cost}")
+        if self.preparation_.plan is not None:
+            self.plan_ = self.preparation_.plan
         self._say_what_was_imputed()
         self._fit_posterior(frame, y, weight, self.prior, None)
         return self
+
+    def _recipe_for(self, kind: str, y: np.ndarray) -> Recipe:
+        num_outputs = self.preparation_.num_outputs
+        return recipe_for(self.quality, kind, self._targets(y), num_outputs, self.likelihood)
+
+    def _scale_target(self, kind: str, frame: "pd.DataFrame", y: np.ndarray) -> None:
+        """Put the target on a log scale, where that suits it; of classes there is none."""
 
     def _update(self, frame: "pd.DataFrame", y: np.ndarray, weight: np.ndarray | None) -> Self:
         """The posterior so far as the prior of new rows; a calibration of it does not hold for the new one."""

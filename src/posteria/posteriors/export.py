@@ -22,11 +22,13 @@ import numpy as np
 
 from posteria import disk, tree
 from posteria.data import cells, texts
+from posteria.data.standardise import Standardiser
 from posteria.errors import SettingError, StoreError
 from posteria.posteriors import predictive, store
 from posteria.posteriors.base import Posterior, check_num_draws
 from posteria.posteriors.calibrated import CalibratedPosterior
 from posteria.posteriors.conformal import ROUNDING, ScoreDistribution
+from posteria.posteriors.units import MIDDLE_LEVELS, middle_moments
 from posteria.tree import Json
 
 PLATFORMS = ("cpu", "cuda", "tpu")
@@ -126,7 +128,7 @@ def _about(posterior: Posterior, blank: Any, num_draws: int, batch: int | None) 
         "class_names": preparation.get("class_names", []),
         "columns": encoder and encoder["columns"],
         "x": preparation.get("x"),
-        "y": preparation.get("y"),
+        "y": None if _log_scale(posterior) else preparation.get("y"),  # the function itself has left the logarithms
         "bins": preparation.get("bins"),
         "shape": list(blank.shape[1:]),
         "dtype": str(blank.dtype),
@@ -142,6 +144,7 @@ def _prediction(posterior: Any, num_draws: int) -> Any:
     likelihood: Any = posterior.model.likelihood
     plain = posterior.inner if is_calibrated else posterior
     forward = plain.predict(posterior.target.blank_input, num_draws).forward
+    scale = _log_scale(posterior)
 
     def of_classes(x: jax.Array, own: tree.Params, outputs: jax.Array, level: jax.Array) -> Json:
         probs, expected_entropy = predictive.entropies_of(likelihood, own, outputs, None)
@@ -161,12 +164,21 @@ def _prediction(posterior: Any, num_draws: int) -> Any:
         levels = jnp.stack([(1 - level) / 2, (1 + level) / 2])
         if is_calibrated:
             share = jnp.where(jnp.isfinite(variance), epistemic / variance, 0.0)
-            mean, variance, (lower, upper) = _calibrated(
-                posterior, plain.half_widths_of(x, own, outputs), level, levels
-            )
+            half_widths = plain.half_widths_of(x, own, outputs)
+            mean, variance, (lower, upper) = _calibrated(posterior, half_widths, level, levels)
             epistemic = share * variance
         else:
             lower, upper = jnp.moveaxis(predictive.quantiles_of(likelihood, own, outputs, None, levels), 1, 0)
+        if scale is not None:
+            middle = jnp.asarray(MIDDLE_LEVELS, jnp.float32)
+            if is_calibrated:
+                at = _quantiles(ScoreDistribution.of(posterior.scores), half_widths, middle)
+            else:
+                at = jnp.moveaxis(predictive.quantiles_of(likelihood, own, outputs, None, middle), 1, 0)
+            share = jnp.where(variance > 0, epistemic / variance, 0.0)
+            lower, upper, at = (jnp.exp(values * scale.std + scale.mean) for values in (lower, upper, at))
+            mean, variance = middle_moments(at)
+            epistemic = share * variance
         std, epistemic_std = jnp.sqrt(variance), jnp.sqrt(epistemic)
         return {"mean": mean, "std": std, "lower": lower, "upper": upper, "epistemic_std": epistemic_std}
 
@@ -184,12 +196,24 @@ def _calibrated(posterior: Any, half_widths: Any, level: jax.Array, levels: jax.
     up, up_square, down, down_square = (jnp.asarray(part, centre.dtype) for part in scores.partial_moments())
     shift = above * up - below * down
     variance = above**2 * up_square + below**2 * down_square - shift**2
+    is_promised = level <= len(posterior.scores) / (len(posterior.scores) + 1) + ROUNDING
+    return centre + shift, variance, _quantiles(scores, half_widths, levels, is_promised)
+
+
+def _quantiles(scores: ScoreDistribution, half_widths: Any, levels: jax.Array, is_promised: Any = True) -> jax.Array:
+    """(level, row, target)."""
+    centre, below, above = half_widths
     z = jax.scipy.special.ndtri(levels)
     knots, columns = jnp.asarray(scores.z, jnp.float32), jnp.asarray(scores.scores, jnp.float32)
-    at = jnp.stack([jnp.interp(z, knots, column) for column in columns.T], axis=-1)[:, None]  # (2, 1, target)
-    is_promised = level <= len(posterior.scores) / (len(posterior.scores) + 1) + ROUNDING
+    at = jnp.stack([jnp.interp(z, knots, column) for column in columns.T], axis=-1)[:, None]  # (level, 1, target)
     at = jnp.where(is_promised, at, jnp.inf * jnp.sign(at))
-    return centre + shift, variance, centre + jnp.where(at > 0, above, below) * at
+    return centre + jnp.where(at > 0, above, below) * at
+
+
+def _log_scale(posterior: Any) -> Standardiser | None:
+    """Of targets that were fitted as logarithms."""
+    scale = (posterior.attached.get("preparation") or {}).get("y")
+    return Standardiser.from_json(scale) if scale and scale.get("is_log") else None
 
 
 def _threshold(scores: np.ndarray, level: jax.Array) -> jax.Array:

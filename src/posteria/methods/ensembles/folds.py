@@ -23,7 +23,7 @@ from posteria.models.target import Target
 from posteria.posteriors import calibrated
 from posteria.posteriors.base import Posterior
 from posteria.posteriors.calibrated import CalibratedPosterior
-from posteria.posteriors.conformal import repeated
+from posteria.posteriors.conformal import ScoreDistribution, repeated
 from posteria.posteriors.draws import Draws, DrawsPosterior
 from posteria.posteriors.left_out import MOST_WIDENED, FoldsPosterior, Widths, widths_target
 from posteria.settings import AnyMethod, Several, check_settings
@@ -103,6 +103,8 @@ class Folds(Costed):
             centre, first = left_out.shape[0].mean(0), folds[: self.num_folds]
             posterior.widths, log_widths = _learn_widths(key_widths, x, centre, scores, first, run, weight)
             scores = scores * np.exp(-log_widths)
+        if not is_count:  # whose scores have fractions added
+            posterior.facts |= _density_of_left_out(left_out.shape, y, scores, weight)
         coverage = calibrated.coverage_of_scores(scores, left_out.covered, weight)
         scores = repeated(scores, weight)
         optimism = 1.0 + OPTIMISM / np.sqrt(len(scores))
@@ -212,6 +214,19 @@ def _temperature_of_all(probs: np.ndarray, y: np.ndarray, num_members: int, weig
     one = math.log(calibrated.best_temperature(probs.reshape(-1, probs.shape[-1]), np.tile(y, num_repeats), each))
     slope = (one - average) / (1 - 1 / num_repeats)  # in 1 / members
     return math.exp(average + slope * (1 / num_members - 1 / num_repeats))
+
+
+def _density_of_left_out(
+    shape: list[np.ndarray], y: np.ndarray, scores: np.ndarray, weight: np.ndarray | None
+) -> dict[str, float]:
+    """Facts: log density a row left out, by the calibrated prediction, and its standard error."""
+    centre, below, above = (part.mean(0) for part in shape)
+    error = y.reshape(centre.shape) - centre
+    widths = np.where(scores == 0, 0.5 * (below + above), error / np.where(scores == 0, 1.0, scores))
+    terms = (ScoreDistribution.of(repeated(scores, weight)).log_density(scores) - np.log(np.abs(widths))).sum(-1)
+    mean = np.average(terms, weights=weight)
+    spread = np.sqrt(np.average((terms - mean) ** 2, weights=weight) / len(terms))
+    return {"left_out_log_likelihood": float(mean), "left_out_error": float(spread)}
 
 
 def _num_targets(y: np.ndarray) -> int:
