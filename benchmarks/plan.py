@@ -1,12 +1,23 @@
-"""What the talks' experiment would take: HMC on ResNet-20-FRN over CIFAR-10, on 1, 8 and 512 devices.
+"""`po.plan` beside what it plans: six fits on this machine, and the talks' experiment on 1, 8 and 512 devices.
 
-    python benchmarks/plan.py > docs/results/plan.txt
+    python benchmarks/plan.py fits [name ...]     # a process each for the plan and for the fit
+    python benchmarks/plan.py talks
 
-Izmailov et al. 2021, What Are Bayesian Neural Network Posteriors Really Like?, with the hyper-parameters of its table
-3. Multiplications and additions are counted by the compiler in a gradient by 32 rows. Rates are the makers' peaks (of a
-TPU v3 a core, in bfloat16), of which 30 % are assumed to be reached; a gradient is summed over devices once a step.
+Fits: three methods of a 784-300-100-10 network and of LeNet-5. Compiled code is not kept on disk meanwhile, so that the
+plan and the fit compile all that they need, as they would the first time.
+
+The talks: Izmailov et al. 2021, What Are Bayesian Neural Network Posteriors Really Like?, with the hyper-parameters of
+its table 3. Multiplications and additions are counted by the compiler in a gradient by 32 rows. Rates are the makers'
+peaks (of a TPU v3 a core, in bfloat16), of which 30 % are assumed to be reached; a gradient is summed over devices once
+a step.
 """
 
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -19,8 +30,60 @@ EPOCHS_REPORTED = 5e7  # of the paper's table 3, for CIFAR-10
 DEVICES_REPORTED = 512  # TPU v3
 DEVICES = (1, 8, 512)
 
+MOST_OFF = {"seconds": 0.3, "GiB": 0.2}  # wanted
 
-def main():
+FITS = {
+    "mlp map": ("mlp", 10_000, po.MAP(num_epochs=80, batch_size=128)),
+    "mlp sghmc": ("mlp", 10_000, po.SGHMC(num_chains=2, num_draws=50, num_warmup=1000, thinning=40, start="prior")),
+    "mlp hmc": ("mlp", 2_000, po.HMC(num_chains=2, num_draws=20, num_warmup=20, num_leapfrog=20, start="prior")),
+    "lenet5 map": ("lenet5", 2_000, po.MAP(num_epochs=40, batch_size=128)),
+    "lenet5 sghmc": ("lenet5", 2_000, po.SGHMC(num_chains=2, num_draws=20, num_warmup=200, thinning=10, start="prior")),
+    "lenet5 hmc": ("lenet5", 500, po.HMC(num_chains=1, num_draws=8, num_warmup=8, num_leapfrog=10, start="prior")),
+}
+
+
+def problem(name):
+    network, num_rows, method = FITS[name]
+    rng = np.random.default_rng(0)
+    shape = (28, 28, 1) if network == "lenet5" else (784,)
+    net = po.nn.lenet5(outputs=10) if network == "lenet5" else po.nn.mlp((300, 100), outputs=10)
+    x, y = rng.random((num_rows, *shape), np.float32), rng.integers(0, 10, num_rows)
+    return po.Model(net, likelihood=po.likelihoods.Categorical()), (x, y), method
+
+
+def planned(name):
+    found = po.plan(*problem(name))
+    print(found, file=sys.stderr)
+    print(json.dumps({"seconds": found.seconds, "GiB": found.peak_bytes / 2**30}))
+
+
+def fitted(name):
+    model, data, method = problem(name)
+    began = time.monotonic()
+    po.fit(model, data, method, progress=False)
+    seconds = time.monotonic() - began
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    print(json.dumps({"seconds": seconds, "GiB": peak}))
+
+
+def fits(names):
+    env = os.environ | {"POSTERIA_COMPILED": "off"}
+    print(f"{'':14} {'planned s':>10} {'took s':>8} {'off':>6}   {'planned GiB':>11} {'peak GiB':>9} {'off':>6}")
+    for name in names or FITS:
+        told, took = (
+            json.loads(subprocess.run([sys.executable, __file__, word, name], env=env, stdout=subprocess.PIPE).stdout)
+            for word in ("planned", "fitted")
+        )
+        off = {unit: told[unit] / took[unit] - 1 for unit in MOST_OFF}
+        verdict = "met" if all(abs(off[unit]) <= most for unit, most in MOST_OFF.items()) else "MISSED"
+        print(
+            f"{name:14} {told['seconds']:10.2f} {took['seconds']:8.2f} {100 * off['seconds']:+5.0f}%   "
+            f"{told['GiB']:11.3f} {took['GiB']:9.3f} {100 * off['GiB']:+5.0f}%  {verdict}",
+            flush=True,
+        )
+
+
+def talks():
     model = po.Model(
         po.nn.resnet20_frn(outputs=10), likelihood=po.likelihoods.Categorical(), prior=po.priors.Normal(0.2**0.5)
     )
@@ -43,4 +106,7 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    what, *names = sys.argv[1:] or ["talks"]
+    {"fits": lambda: fits(names), "talks": talks, "planned": lambda: planned(*names), "fitted": lambda: fitted(*names)}[
+        what
+    ]()

@@ -1,6 +1,6 @@
 """A 20 GB source (a sparse file) through six fits and a prediction: resident memory; killed and resumed; steps.
 
-    python benchmarks/sources.py [--rows 400000] [--folder /tmp]
+    python benchmarks/sources.py [--rows 400000] [--folder /tmp] [--only map predict kill steps ...]
 
 Every fit is a process of its own, whose largest resident memory the system tells. Steps of the 784-300-100-10 network
 are timed in one process, from a source and from memory in turn, in CPU seconds and by the clock.
@@ -27,6 +27,7 @@ STEP_FEATURES = 784
 SECONDS = 60  # that a fit may take: rows of all parts of the file are read by then
 STEP_ROWS, STEP_BATCH = 25_600, 128  # of the timing: rows in memory, and as many from a file
 STEP_EPOCHS, TURNS = (4, 16), 4  # of the short fits and of the long ones; how often each
+OTHERS = {"kill": ["--kill", "sghmc"], "steps": ["--steps"]}
 
 
 def model(hidden=(8,)):
@@ -164,10 +165,9 @@ def main():
             f"{path.name}: {size.st_size / 1e9:.1f} GB, of which {512 * size.st_blocks / 1e6:.1f} MB are on disk",
             flush=True,
         )
-        for name in given.only or [*methods(), "predict"]:
-            subprocess.run([sys.executable, __file__, "--folder", home, "--one", name])
-        for word in ("--kill sghmc", "--steps"):
-            subprocess.run([sys.executable, __file__, "--folder", home, *word.split()])
+        for name in given.only or [*methods(), "predict", *OTHERS]:
+            words = OTHERS.get(name, ["--one", name])
+            subprocess.run([sys.executable, __file__, "--folder", home, *words])
 
 
 if __name__ == "__main__":

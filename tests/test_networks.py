@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from flax import linen, nnx
 
+import posteria as po
 from posteria import tree
 from posteria.errors import NetworkError
 from posteria.networks import Network, as_batch_of_one, check_is_function_of_one_datum, fingerprint, network, structure
@@ -325,6 +326,19 @@ def test_a_network_that_is_not_finite_at_the_probe_is_not_taken_for_one_that_mix
 
 
 # ---- bad input
+
+
+def first_size_of_a_datum(key, x):
+    (size,) = x.shape
+    return jnp.ones((size, 1))
+
+
+@pytest.mark.parametrize("init", [lambda key, x: jnp.ones((x.shape[0], 1)), first_size_of_a_datum])
+def test_an_init_that_takes_x_for_one_datum_is_told_that_it_is_a_batch(init):
+    with pytest.raises(NetworkError, match=r"also in init\(key, x\), where it is 1: take sizes from x\.shape\[1:\]"):
+        po.Target(po.Model(Network(init, lambda w, x: x @ w)), (X, np.zeros(len(X))))
+    net = Network(lambda key, x: jnp.ones((x.shape[-1], 1)), lambda w, x: x @ w)
+    assert po.Target(po.Model(net), (X, np.zeros(len(X)))).structs["network"].shape == (3, 1)
 
 
 @pytest.mark.parametrize(

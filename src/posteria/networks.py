@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 ROUNDING = 1e-4  # of the output's scale: what float32 may move one datum's output when its neighbours change
 PROBE_ROWS, PROBE_NUMBERS, PROBE_DIGITS = 8, 8, 5  # a fingerprint: rows of input, numbers kept, significant digits
-
+BATCH_OF_ONE = "x has a leading axis of data, also in init(key, x), where it is 1: take sizes from x.shape[1:]"
 
 Apply = Callable[[Params, Data], jax.Array]  # (params, batch) -> outputs
 
@@ -27,6 +27,9 @@ Apply = Callable[[Params, Data], jax.Array]  # (params, batch) -> outputs
 @dataclass(frozen=True)
 class Network:
     """`init(key, x) -> params`, with x a batch of one datum, and `apply(params, x) -> outputs (n, outputs)`.
+
+    In both, x has a leading axis of data, so that `init` may call `apply`'s layers: of a table with five columns it is
+    (1, 5) in `init`, and the number of columns is `x.shape[-1]` there as in `apply`.
 
     `spec` describes a ready network so that it can be rebuilt (None: it cannot). `trained` says that there is no
     initialiser: `init` returns the trained weights whatever the key. `note` is what the user should know of how the
@@ -177,7 +180,7 @@ def check_outputs(network: Network, params: Params, x: Data) -> int:
         raise NetworkError(
             f"the network, given x of {shapes}, raised {type(error).__name__}: {error}",
             f"outputs for a batch of {rows}",
-            "x has a leading axis of data; layers that need a key (dropout) must be in evaluation mode",
+            f"{BATCH_OF_ONE}; layers that need a key (dropout) must be in evaluation mode",
         ) from error
     if not isinstance(outputs, jax.ShapeDtypeStruct):
         raise NetworkError(f"the network returns {described(outputs)}", "one array", "return the outputs alone")

@@ -18,7 +18,8 @@ from posteria.errors import SettingError
 COORDINATOR, NUM_PROCESSES, PROCESS_ID = "POSTERIA_COORDINATOR", "POSTERIA_NUM_PROCESSES", "POSTERIA_PROCESS_ID"
 WATCHED = "POSTERIA_WATCHED"  # set by the parent for the process that it watches
 NUMBERED_BY = (PROCESS_ID, "JOB_COMPLETION_INDEX", "SLURM_PROCID")  # ours, Kubernetes', SLURM's
-HEARTBEAT_SECONDS = 10  # without a sign of life, after which a process is taken for dead
+HEARTBEAT_SECONDS = 30  # without a sign of life, after which a process is taken for dead: one that sleeps for less is not
+SHUTDOWN_SECONDS = 20  # that the first to end waits for the others
 START_SECONDS = 300  # in which all must have joined
 LOST = 75  # exit code where another process ended the job: the system's own for "try again"
 WORDS_OF_A_LOSS = ("Gloo", "NCCL", "coordination service", "heartbeat")  # of JAX's errors
@@ -59,7 +60,7 @@ def distributed(
             **where,
             initialization_timeout=START_SECONDS,
             heartbeat_timeout_seconds=HEARTBEAT_SECONDS,
-            shutdown_timeout_seconds=2 * HEARTBEAT_SECONDS,
+            shutdown_timeout_seconds=SHUTDOWN_SECONDS,
         )
     except RuntimeError as error:
         if "before any JAX" not in str(error) and "initialize() must be called" not in str(error):

@@ -11,11 +11,12 @@ from posteria import tree
 from posteria.cards import Card
 from posteria.compiled import contents, kept
 from posteria.data.arrays import Data, check_x, num_rows, rows
-from posteria.errors import NetworkError, SettingError
+from posteria.errors import NetworkError, PosteriaError, SettingError
 from posteria.models.likelihoods import Gaussian, Likelihood
 from posteria.models.priors import FanIn, Leaf, Prior, as_prior
 from posteria.models.scales import Scales
 from posteria.networks import (
+    BATCH_OF_ONE,
     Apply,
     Network,
     as_batch_of_one,
@@ -154,7 +155,20 @@ class InputSpec:
 @kept
 def network_structs(network: Network, spec: InputSpec | None) -> tree.Params:
     """Shapes and dtypes of the network's parameters; refuses leaves that are not floating point."""
-    structs = jax.eval_shape(lambda key: network.init(key, None if spec is None else spec.zeros()), jax.random.key(0))
+    x = None if spec is None else spec.zeros()
+    try:
+        structs = jax.eval_shape(lambda key: network.init(key, x), jax.random.key(0))
+    except PosteriaError:
+        raise
+    except Exception as error:
+        if spec is None:
+            raise
+        shapes = jax.tree.map(lambda leaf: leaf.shape, x)
+        raise NetworkError(
+            f"init(key, x), given x of {shapes}, raised {type(error).__name__}: {error}",
+            "parameters, from a key and a batch of one datum",
+            BATCH_OF_ONE,
+        ) from error
     for path, leaf in jax.tree_util.tree_leaves_with_path(structs):
         if not jnp.issubdtype(leaf.dtype, jnp.floating):
             raise NetworkError(

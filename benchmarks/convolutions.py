@@ -1,0 +1,146 @@
+"""Where a step of LeNet-5 (20-50-500, batch 128, Adam) goes, operation by operation, here and in PyTorch.
+
+    python benchmarks/convolutions.py            # in the bench environment, which has PyTorch
+
+Ours are timed one by one, each compiled by itself, in the layouts that the network has; the sum is therefore not the
+step, in which neighbours are fused. PyTorch's are its profiler's own times of one thread's timeline.
+"""
+
+import subprocess
+import sys
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from lenet5 import BATCH_SIZE, images, num_cores
+
+import posteria as po
+from posteria.nn import convolution as convolutions
+
+REPEATS = 30
+
+
+def operations():
+    """name -> (function, arguments): forward, then backward, as the network computes them."""
+    generator = np.random.default_rng(0)
+
+    def normal(*shape):
+        return jnp.asarray(generator.normal(size=shape).astype(np.float32))
+
+    found = {}
+    for layer, (inputs, kernel) in enumerate((((28, 28, 1), (5, 5, 1, 20)), ((12, 12, 20), (5, 5, 20, 50))), 1):
+        x, k = normal(BATCH_SIZE, *inputs), normal(*kernel)
+        height, width = inputs[0] - 4, inputs[1] - 4
+        num_patches, length, outputs = BATCH_SIZE * height * width, 25 * inputs[2], kernel[3]
+        p, y = normal(num_patches, length), normal(num_patches, outputs)
+        maps, bias = normal(BATCH_SIZE, height, width, outputs), normal(outputs)
+        pooled = normal(BATCH_SIZE, height // 2, width // 2, outputs)
+
+        def patches(x):
+            slices = convolutions.window_slices(x, (5, 5), (1, 1), ((0, 0), (0, 0)), (1, 1))
+            return jnp.concatenate(slices, axis=-1)
+
+        def pool(maps, bias):
+            return convolutions.max_pool(maps + bias, (2, 2))
+
+        def back(f):
+            return lambda arguments, out: jax.vjp(f, *arguments)[1](out)
+
+        found |= {
+            f"patches {layer}": (patches, (x,)),
+            f"matmul {layer}": (lambda p, k: p @ k, (p, k.reshape(-1, outputs))),
+            f"bias and pooling {layer}": (pool, (maps, bias)),
+            f"bias and pooling {layer}, backward": (back(pool), ((maps, bias), pooled)),
+            f"kernel {layer}, backward": (lambda p, y: p.T @ y, (p, y)),
+        }
+        if layer == 2:
+            found |= {
+                "patches' values 2, backward": (lambda y, k: y @ k.T, (y, k.reshape(-1, outputs))),
+                "patches 2, backward": (back(patches), ((x,), patches(x))),
+            }
+    x, w, v = normal(BATCH_SIZE, 800), normal(800, 500), normal(500, 10)
+
+    def dense(x, w, v):
+        return jax.nn.relu(x @ w) @ v
+
+    found |= {
+        "dense layers": (dense, (x, w, v)),
+        "dense layers, both ways": (back(dense), ((x, w, v), normal(BATCH_SIZE, 10))),
+    }
+    return found
+
+
+def milliseconds(function, arguments):
+    compiled = jax.jit(function)
+    jax.block_until_ready(compiled(*arguments))
+    taken = []
+    for _ in range(REPEATS):
+        began = time.perf_counter()
+        jax.block_until_ready(compiled(*arguments))
+        taken.append(time.perf_counter() - began)
+    return 1e3 * min(taken)
+
+
+def gradient():
+    """ms of one gradient of the whole network, in a loop as a fit has it."""
+    x, y = images(BATCH_SIZE)
+    target = po.Target(po.Model(po.nn.lenet5(outputs=10), likelihood=po.likelihoods.Categorical()), (x, y))
+    bare, params = target.without_data(), target.init(jax.random.key(0))
+
+    def steps(params, batch):
+        slope = jax.grad(bare.log_density)
+        return jax.lax.fori_loop(
+            0, 10, lambda i, w: jax.tree.map(lambda a, b: a + 1e-9 * b, w, slope(w, batch)), params
+        )
+
+    return milliseconds(steps, (params, target.data)) / 10
+
+
+def main():
+    print(f"LeNet-5, batch {BATCH_SIZE}, {num_cores()} cores\n\nPosteria, ms:")
+    for name, (function, arguments) in operations().items():
+        print(f"  {name:36} {milliseconds(function, arguments):7.2f}", flush=True)
+    print(f"  {'the whole gradient, in a loop':36} {gradient():7.2f}")
+    subprocess.run(
+        [sys.executable, __file__, "torch"]
+    )  # a process of its own: threads of both would wait for each other
+
+
+def torch_profile(num_steps=20):
+    import torch
+    from torch import nn
+    from torch.profiler import ProfilerActivity, profile
+
+    torch.set_num_threads(num_cores())
+    x, y = images(BATCH_SIZE)
+    x, y = torch.from_numpy(x).permute(0, 3, 1, 2).contiguous(), torch.from_numpy(y).long()
+    features = [nn.Conv2d(1, 20, 5), nn.MaxPool2d(2), nn.Conv2d(20, 50, 5), nn.MaxPool2d(2), nn.Flatten()]
+    network = nn.Sequential(*features, nn.Linear(800, 500), nn.ReLU(), nn.Linear(500, 10))
+    optimizer = torch.optim.Adam(network.parameters(), 1e-3)
+    loss = nn.CrossEntropyLoss()
+
+    def step():
+        optimizer.zero_grad()
+        loss(network(x), y).backward()
+        optimizer.step()
+
+    for _ in range(5):
+        step()
+    taken = []
+    for _ in range(num_steps):
+        began = time.perf_counter()
+        step()
+        taken.append(time.perf_counter() - began)
+    with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as seen:
+        for _ in range(num_steps):
+            step()
+    print(f"\nPyTorch, ms: {1e3 * min(taken):.2f} a step; its operations' own times:")
+    events = [event for event in seen.key_averages(group_by_input_shape=True) if event.self_cpu_time_total]
+    for event in sorted(events, key=lambda event: -event.self_cpu_time_total)[:14]:
+        shapes = " ".join(str(shape) for shape in event.input_shapes[:2])
+        print(f"  {event.key:44} {event.self_cpu_time_total / 1e3 / num_steps:7.2f}  {shapes}")
+
+
+if __name__ == "__main__":
+    torch_profile() if sys.argv[1:] == ["torch"] else main()
