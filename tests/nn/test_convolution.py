@@ -9,7 +9,7 @@ import pytest
 from jax import lax
 
 from posteria.networks import kept_whole
-from posteria.nn.convolution import convolution, max_pool
+from posteria.nn.convolution import Maps, convolution, max_pool
 from posteria.trace.linear import holds_convolution
 
 LAYOUT = {1: ("NHC", "HIO", "NHC"), 2: ("NHWC", "HWIO", "NHWC"), 3: ("NHWDC", "HWDIO", "NHWDC")}
@@ -112,3 +112,49 @@ def test_whole_convolutions_do_not_leak_out_of_their_context_through_jits_cache(
     with kept_whole(True):
         assert holds_convolution(step, *args)
     assert not holds_convolution(step, *args)
+
+
+# ---- maps with the data innermost
+
+
+def both_ways(function, x, *others):
+    """Value, gradients and a directional derivative of function(maps, ...) -> (n, ...), the data first, then last."""
+
+    def computed(data_last):
+        def of(x, *others):
+            maps = Maps(x.transpose(3, 1, 2, 0) if data_last else x, data_last)
+            return function(maps, *others)
+
+        y, pull = jax.vjp(of, x, *others)
+        weight = draw(*y.shape, seed=9)
+        moved = jax.jvp(of, (x, *others), jax.tree.map(jnp.cos, (x, *others)))[1]
+        return y, *pull(weight), moved
+
+    return jax.jit(computed, static_argnums=0)(False), jax.jit(computed, static_argnums=0)(True)
+
+
+@pytest.mark.parametrize("window, stride, padding", [(5, 1, "VALID"), (3, 1, "SAME"), (3, 2, "SAME"), (1, 2, "SAME")])
+def test_a_convolution_with_the_data_last_is_the_same(window, stride, padding):
+    def convolved(maps, kernel):
+        return maps.convolution(kernel, (stride, stride), padding).flat()
+
+    first, last = both_ways(convolved, draw(4, 9, 8, 3), draw(window, window, 3, 5, seed=1))
+    for a, b in zip(first, last):
+        assert_same(b, a, num_terms=4 * 72)
+
+
+@pytest.mark.parametrize("window", [(2, 2), (2, 3)])
+def test_pooling_with_the_data_last_is_the_same_also_among_equals(window):
+    x = jnp.round(2 * draw(5, 9, 7, 3))
+    for a, b in zip(*both_ways(lambda maps: maps.max_pool(window).flat(), x)):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_what_stands_beside_the_maps_meets_its_channel():
+    def layers(maps, bias):
+        maps = maps.each(lambda values, b: jnp.tanh(values) * b, bias)
+        return jnp.concatenate([maps.mean(), maps.flat()], axis=1)
+
+    first, last = both_ways(layers, draw(4, 5, 6, 3), draw(3, seed=2))
+    for a, b in zip(first, last):
+        assert_same(b, a, num_terms=4 * 30)

@@ -18,7 +18,7 @@ from posteria.errors import SettingError
 COORDINATOR, NUM_PROCESSES, PROCESS_ID = "POSTERIA_COORDINATOR", "POSTERIA_NUM_PROCESSES", "POSTERIA_PROCESS_ID"
 WATCHED = "POSTERIA_WATCHED"  # set by the parent for the process that it watches
 NUMBERED_BY = (PROCESS_ID, "JOB_COMPLETION_INDEX", "SLURM_PROCID")  # ours, Kubernetes', SLURM's
-HEARTBEAT_SECONDS = 30  # without a sign of life, after which a process is taken for dead: one that sleeps for less is not
+HEARTBEAT_SECONDS = 30  # without a sign of life, after which a process is taken for dead; a pause is shorter
 SHUTDOWN_SECONDS = 20  # that the first to end waits for the others
 START_SECONDS = 300  # in which all must have joined
 LOST = 75  # exit code where another process ended the job: the system's own for "try again"

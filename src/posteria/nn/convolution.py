@@ -1,8 +1,13 @@
-"""Convolutions and pooling that are fast on CPU, also in a `lax.scan`, where XLA's own convolution is ruinous."""
+"""Convolutions and pooling that are fast on CPU, also in a `lax.scan`, where XLA's own convolution is ruinous.
+
+`Maps` are what the layers of a ready network hand to each other. On CPU the data stand innermost in them, so that a
+slice of a map is a run of memory, whatever the number of channels.
+"""
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
@@ -93,3 +98,63 @@ def window_slices(
         stop = [b + (c - 1) * s + 1 for b, c, s in zip(start, counts, strides)]
         slices.append(lax.slice(x, (0, *start, 0), (len(x), *stop, x.shape[-1]), (1, *strides, 1)))
     return slices
+
+
+# ---- maps with the data innermost
+
+
+@dataclass(frozen=True)
+class Maps:
+    """Feature maps of n data: `values` are (n, height, width, channels) or, with the data last, the other way round in
+    these two: (channels, height, width, n)."""
+
+    values: jax.Array
+    data_last: bool
+
+    @classmethod
+    def of(cls, x: jax.Array) -> "Maps":
+        """Of x (n, height, width, channels), as they are computed fastest here."""
+        data_last = prefers_slices()
+        return cls(_swapped(x) if data_last else x, data_last)
+
+    def convolution(self, kernel: jax.Array, strides: Sequence[int], padding: str) -> "Maps":
+        if not self.data_last:
+            return replace(self, values=convolution(self.values, kernel, strides=strides, padding=padding))
+        pads = lax.padtype_to_pads(self.values.shape[1:3], kernel.shape[:2], strides, padding)
+        slices = window_slices(self.values, kernel.shape[:2], strides, pads, (1, 1))  # each (in, height, width, n)
+        patches = jnp.concatenate(slices).reshape(math.prod(kernel.shape[:-1]), -1)
+        outputs = jnp.matmul(kernel.reshape(len(patches), -1).T, patches)
+        return replace(self, values=outputs.reshape(-1, *slices[0].shape[1:]))
+
+    def max_pool(self, window: tuple[int, int]) -> "Maps":
+        """As `max_pool`. (A derivative by comparisons alone is faster by itself and slower in a network's loop.)"""
+        if not self.data_last:
+            return replace(self, values=max_pool(self.values, window))
+        return replace(self, values=_tiles(self.values, window).max(axis=(2, 4)))
+
+    def each(self, function: Callable[..., jax.Array], *of_channels: jax.Array) -> "Maps":
+        """function(values, ...), with vectors of a number a channel beside the values."""
+        vectors = (v[:, None, None, None] if self.data_last else v for v in of_channels)
+        return replace(self, values=function(self.values, *vectors))
+
+    def flat(self) -> jax.Array:
+        """(n, height * width * channels)."""
+        if not self.data_last:
+            return self.values.reshape(len(self.values), -1)
+        return self.values.transpose(1, 2, 0, 3).reshape(-1, self.values.shape[-1]).T
+
+    def mean(self) -> jax.Array:
+        """Over positions: (n, channels)."""
+        means = self.values.mean(axis=(1, 2))
+        return means.T if self.data_last else means
+
+
+def _swapped(x: jax.Array) -> jax.Array:
+    return x.transpose(3, 1, 2, 0)
+
+
+def _tiles(x: jax.Array, window: tuple[int, int]) -> jax.Array:
+    """(channels, rows, window, columns, window, n); a ragged edge is left out."""
+    rows, columns = (size // w for size, w in zip(x.shape[1:3], window))
+    x = x[:, : rows * window[0], : columns * window[1]]
+    return x.reshape(x.shape[0], rows, window[0], columns, window[1], x.shape[-1])

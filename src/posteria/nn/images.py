@@ -9,7 +9,7 @@ from flax import nnx
 from posteria.data.arrays import Data
 from posteria.errors import NetworkError
 from posteria.nn.blueprint import Dense, Normals
-from posteria.nn.convolution import convolution, max_pool
+from posteria.nn.convolution import Maps
 
 FRN_EPSILON = 1e-6  # added to the mean square
 
@@ -22,8 +22,8 @@ class Convolution(nnx.Module):
         self.bias = nnx.Param(jnp.zeros(outputs))
         self.strides, self.padding = (stride, stride), padding
 
-    def __call__(self, x: jax.Array) -> jax.Array:
-        return convolution(x, self.kernel[...], strides=self.strides, padding=self.padding) + self.bias[...]
+    def __call__(self, maps: Maps) -> Maps:
+        return maps.convolution(self.kernel[...], self.strides, self.padding).each(jnp.add, self.bias[...])
 
 
 class LeNet5(nnx.Module):
@@ -40,11 +40,9 @@ class LeNet5(nnx.Module):
         self.last = Dense(normals.lecun(500, outputs))
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        x = x[..., None] if x.ndim == 3 else x
-        x = max_pool(self.first(x), (2, 2))
-        x = max_pool(self.second(x), (2, 2))
-        x = jax.nn.relu(self.hidden(x.reshape(x.shape[0], -1)))
-        return self.last(x)
+        maps = self.first(_maps(x)).max_pool((2, 2))
+        maps = self.second(maps).max_pool((2, 2))
+        return self.last(jax.nn.relu(self.hidden(maps.flat())))
 
 
 def _after_pooling(size: int) -> int:
@@ -59,10 +57,13 @@ class FilterResponseNorm(nnx.Module):
         self.beta = nnx.Param(jnp.zeros(channels))
         self.tau = nnx.Param(jnp.zeros(channels))
 
-    def __call__(self, x: jax.Array) -> jax.Array:
-        mean_square = jnp.mean(jnp.square(x), axis=(1, 2), keepdims=True)
-        x = self.gamma[...] * x * jax.lax.rsqrt(mean_square + FRN_EPSILON) + self.beta[...]
-        return jnp.maximum(x, self.tau[...])
+    def __call__(self, maps: Maps) -> Maps:
+        return maps.each(_normed, self.gamma[...], self.beta[...], self.tau[...])
+
+
+def _normed(x: jax.Array, gamma: jax.Array, beta: jax.Array, tau: jax.Array) -> jax.Array:
+    mean_square = jnp.mean(jnp.square(x), axis=(1, 2), keepdims=True)
+    return jnp.maximum(gamma * x * jax.lax.rsqrt(mean_square + FRN_EPSILON) + beta, tau)
 
 
 class NormedConvolution(nnx.Module):
@@ -70,8 +71,8 @@ class NormedConvolution(nnx.Module):
         self.convolution = Convolution(window, inputs, outputs, normals, stride)
         self.norm = FilterResponseNorm(outputs)
 
-    def __call__(self, x: jax.Array) -> jax.Array:
-        return self.norm(self.convolution(x))
+    def __call__(self, maps: Maps) -> Maps:
+        return self.norm(self.convolution(maps))
 
 
 class ResidualBlock(nnx.Module):
@@ -82,9 +83,10 @@ class ResidualBlock(nnx.Module):
         self.second = NormedConvolution(3, outputs, outputs, normals)
         self.shortcut = NormedConvolution(1, inputs, outputs, normals, stride) if is_new_stage else None
 
-    def __call__(self, x: jax.Array) -> jax.Array:
-        y = self.second(jax.nn.swish(self.first(x)))
-        return jax.nn.swish(y + (x if self.shortcut is None else self.shortcut(x)))
+    def __call__(self, maps: Maps) -> Maps:
+        inner = self.second(self.first(maps).each(jax.nn.swish))
+        beside = maps if self.shortcut is None else self.shortcut(maps)
+        return inner.each(lambda x: jax.nn.swish(x + beside.values))
 
 
 class ResNet20FRN(nnx.Module):
@@ -95,11 +97,14 @@ class ResNet20FRN(nnx.Module):
         self.last = Dense(normals.he(4 * width, outputs))
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        x = x[..., None] if x.ndim == 3 else x
-        x = jax.nn.swish(self.stem(x))
+        maps = self.stem(_maps(x)).each(jax.nn.swish)
         for block in self.blocks:
-            x = block(x)
-        return self.last(x.mean(axis=(1, 2)))
+            maps = block(maps)
+        return self.last(maps.mean())
+
+
+def _maps(x: jax.Array) -> Maps:
+    return Maps.of(x[..., None] if x.ndim == 3 else x)
 
 
 def _image_shape(x: Data) -> tuple[int, int, int]:
