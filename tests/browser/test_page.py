@@ -193,7 +193,7 @@ def test_by_night_paper_ink_and_pictures_change(browser, page, tmp_path):
 def test_without_a_script_everything_is_there_but_sorting(browser, page):
     browser.open(page, DESK, script=False)
     text = browser.driver.page_source
-    assert "<button" not in text and text.count("<tbody>") == 6
+    assert "<button" not in text and text.count("<tbody>") == 6 + 4  # scores, rows worth a look, and shift
     hint = browser.driver.find_element("class name", "with-script")
     assert not hint.is_displayed()
 
@@ -215,3 +215,29 @@ def test_a_running_comparison_opens_too(browser, tmp_path):
     assert browser.run("return 'running' in document.body.dataset")  # and renews itself
     assert "is being fitted" in browser.driver.find_element("css selector", "[role=status]").text
     assert browser.run("return document.documentElement.scrollWidth") <= PHONE
+
+
+@pytest.mark.parametrize("width", [PHONE, DESK])
+def test_shift_comes_after_the_scores_and_its_tables_scroll_by_themselves(browser, page, width):
+    browser.open(page, width)
+    found = browser.run(
+        "const part = document.querySelector('article .shift');"
+        "part.querySelectorAll('details').forEach(one => one.open = true);"
+        "const scores = document.querySelector('.scores').getBoundingClientRect().bottom;"
+        "const pictures = [...part.querySelectorAll('figure svg')].map(svg => svg.getBoundingClientRect().right);"
+        "return [part.getBoundingClientRect().top > scores, part.querySelectorAll('.said-of-shift').length,"
+        " Math.max(...pictures), document.documentElement.scrollWidth,"
+        " [...part.querySelectorAll('.scroll')].map(box => box.clientWidth)]"
+    )
+    assert found[0] and found[1] >= 3
+    assert found[2] <= width and found[3] <= width and max(found[4]) <= width
+
+
+def test_curves_of_training_are_small_multiples(browser, page):
+    browser.open(page, PHONE)
+    tops = browser.run(
+        "const part = [...document.querySelectorAll('article section')].find("
+        "one => one.querySelector('h3')?.textContent === 'How training went');"
+        "return [...part.querySelectorAll('figure')].map(one => Math.round(one.getBoundingClientRect().top))"
+    )
+    assert len(tops) > 4 and len(set(tops)) <= len(tops) // 2 + 1  # two abreast on a phone

@@ -12,6 +12,7 @@ from posteria.comparison.judge import grades, verdicts
 from posteria.comparison.judge.columns import column as made_column
 from posteria.comparison.run import records
 from posteria.comparison.tell import results
+from posteria.comparison.tell.shift_words import shift_words
 
 LABELS = {  # name: (label, role, spread as a share of the right one, growth off the data, seconds)
     "nuts": ("NUTS", "reference", 1.0, 1.0, 310.0),
@@ -78,6 +79,7 @@ def _problem(path: Path, kind: str, finished: int, failed: str | None, converged
         }
         if status == "done":
             arrays = (_numbers if kind == "regression" else _classes)(row, number)
+            arrays |= _training(row, number, kind) if role == "method" else {}
             records.write_picture(path, name, row, arrays)
             made["scores"] = _scores(kind, row, arrays, columns, converged, number)
         rows.append(made)
@@ -87,7 +89,7 @@ def _problem(path: Path, kind: str, finished: int, failed: str | None, converged
         "row": "multiswag",
         "text": "MultiSWAG's predictions are nearest to NUTS's, at a twelfth of its cost: 27 s.",
     }
-    return {
+    problem = {
         "name": name,
         "title": {"regression": "A curve with a gap", "classes": "Handwritten digits"}[kind],
         "data": {
@@ -146,7 +148,73 @@ def _problem(path: Path, kind: str, finished: int, failed: str | None, converged
         }
         if is_known
         else {},
+        "live": None,
     }
+    problem["shift"] = _shift(kind, rows)
+    problem["shift"]["texts"] = shift_words(problem)
+    return problem
+
+
+def _shift(kind: str, rows: list[dict]) -> dict:
+    """Scores that fall with the severity of noise, and with the size of an attack that baselines cannot have."""
+    conditions = [
+        {"name": "noise", "about": "numbers are measured less well", "is_attack": False, "levels": [0, 1, 2, 3, 4, 5]},
+        {
+            "name": "attack",
+            "about": "rows are moved against the method",
+            "is_attack": True,
+            "levels": [0, 0.05, 0.1],
+            "unit": "standard deviations of a column",
+        },
+    ]
+    titles = {
+        "regression": [("rmse", "RMSE", "lower"), ("nll", "NLL", "lower"), ("coverage_90", "in 90 %", "near")],
+        "classes": [("accuracy", "accuracy", "higher"), ("nll", "NLL", "lower"), ("ece", "ECE", "lower")],
+    }[kind]
+    done = [row for row in rows if row["status"] == "done"]
+    found: dict = {}
+    for number, row in enumerate(done):
+        found[row["name"]] = {}
+        for one in conditions:
+            if one["is_attack"] and row["role"] == "baseline":
+                continue
+            level = np.linspace(0, 1, len(one["levels"]))
+            falling = {
+                "rmse": 0.3 + 0.02 * number + level,
+                "nll": 0.2 + (2 + number) * level**2,
+                "coverage_90": 0.9 - (0.3 + 0.03 * number) * level,
+                "width_90": 1 + level,
+                "accuracy": 0.95 - 0.4 * level,
+                "ece": 0.02 + 0.2 * level,
+                "confidence": 0.93 - 0.1 * level,
+            }
+            errors = {"nll": 0.05, "coverage_90": 0.02, "accuracy": 0.02}
+            found[row["name"]][one["name"]] = {
+                key: {"value": values.tolist(), "se": [errors.get(key)] * len(level)} for key, values in falling.items()
+            }
+    return {
+        "rows": 300,
+        "draws": 100,
+        "scores": [{"key": key, "title": title, "better": better} for key, title, better in titles],
+        "conditions": conditions if done else [],
+        "left_out": {"unseen": "a table without a column of categories"},
+        "found": found,
+        "leaders": {one["name"]: [done[0]["name"]] for one in conditions} if done else {},
+    }
+
+
+def _training(row: str, number: int, kind: str) -> dict[str, np.ndarray]:
+    """Curves of a fit in two stages, one with rows held out."""
+    epoch = np.arange(1, 81 if kind == "regression" else 101)
+    rising = -100 * np.exp(-epoch / (10 + number))
+    arrays = {
+        "learning_epoch": epoch,
+        "learning_stage": np.repeat(["climb", "polish"], len(epoch) // 2),
+        "learning_objective": rising,
+    }
+    if row == "laplace":
+        arrays |= {"learning_training": rising / 100, "learning_validation": rising / 100 - 0.1 * (epoch / 80)}
+    return arrays
 
 
 def _columns(kind: str) -> list[dict]:

@@ -14,6 +14,7 @@ class Page(HTMLParser):
         self.tables: list[dict[str, list[tuple[str, dict]]]] = []
         self._open: list[str] = []
         self._cells: list[list] = []
+        self._is_scores = False  # inside a score table
         self.feed(text)
         self.close()
         assert not self._open, f"never closed: {self._open}"
@@ -22,8 +23,9 @@ class Page(HTMLParser):
         self.tags.append((tag, dict(attrs)))
         if tag not in VOID:
             self._open.append(tag)
-        if tag == "table" and dict(attrs).get("class") == "scores":
-            self.tables.append({})
+        if tag == "table":
+            self._is_scores = dict(attrs).get("class") == "scores"
+            self.tables += [{}] if self._is_scores else []
         if tag == "tr":
             self._cells = []
         if tag in ("td", "th"):
@@ -35,7 +37,7 @@ class Page(HTMLParser):
     def handle_endtag(self, tag: str) -> None:
         assert self._open and self._open[-1] == tag, f"</{tag}> inside {self._open[-3:]}"
         self._open.pop()
-        if tag == "tr" and self.tables and self._cells and self._cells[0][1].get("scope") == "row":
+        if tag == "tr" and self._is_scores and self._cells and self._cells[0][1].get("scope") == "row":
             self.tables[-1][self._cells[0][0].strip()] = [(text, attributes) for text, attributes in self._cells[1:]]
 
     def handle_data(self, data: str) -> None:

@@ -105,7 +105,7 @@ def inline(svg: str, alt: str) -> str:
     body = re.sub(r' (x|y)="(-?\d+\.\d+)"', lambda found: f' {found[1]}="{float(found[2]):.1f}"', body)
     for name, colour in theme.COLOURS.items():
         body = body.replace(colour.light, f"var(--{name})")
-    body = _own_ids(body)
+    body = _own_ids(body, alt)
     body = re.sub(r">\s+<", "><", body).strip()
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" viewBox="{view[1]}" '
@@ -130,10 +130,10 @@ def _short_path(path: str) -> str:
     return re.sub(r"(?<=\d) ?([A-Za-z]) ", r"\1", path) if "C" in path else re.sub(r" L ", " ", path).replace("M ", "M")
 
 
-def _own_ids(body: str) -> str:
-    """Drop ids nothing refers to; give the rest names of this picture's own."""
+def _own_ids(body: str, alt: str) -> str:
+    """Drop ids nothing refers to; give the rest names of this picture's own: of what is drawn, and of what it says."""
     referred = set(re.findall(r'(?:href="|url\()#([^")]+)', body))
-    mark = "p" + hashlib.sha256(body.encode()).hexdigest()[:8]
+    mark = "p" + hashlib.sha256(f"{alt}\n{body}".encode()).hexdigest()[:8]
     own = {name: f"{mark}{number}" for number, name in enumerate(sorted(referred))}
     body = re.sub(r' id="([^"]*)"', lambda found: f' id="{own[found[1]]}"' if found[1] in own else "", body)
     return re.sub(r'((?:href="|url\()#)([^")]+)', lambda found: found[1] + own[found[2]], body)

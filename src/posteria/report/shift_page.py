@@ -73,7 +73,7 @@ def _figures(about: str, later: _Later) -> list[dict[str, Any]]:
     shift = problem.facts["shift"]
     rows = [row for row in problem.rows if row.name in shift["found"]]
     labels = [(row.label, row.style) for row in rows]
-    found = [_legend(labels)]
+    found = [_legend(labels, problem.facts["title"])]
     for condition in shift["conditions"]:
         drawings = []
         for score in shift["scores"]:
@@ -84,7 +84,9 @@ def _figures(about: str, later: _Later) -> list[dict[str, Any]]:
             ]
             series = [one for one in series if np.isfinite(one.y).any()]
             if series:
-                drawings.append({"label": score["title"], "svg": _drawn(series, condition, score)})
+                drawings.append(
+                    {"label": score["title"], "svg": _drawn(series, condition, score, problem.facts["title"])}
+                )
         if drawings:
             title = {"attack": "An attack on the method itself", "transfer": "An attack on another network"}.get(
                 condition["name"], condition["name"].replace("_", " ").capitalize()
@@ -100,7 +102,7 @@ def _values(each: dict[str, Any]) -> np.ndarray:
     return np.array([np.nan if value is None else value for value in each["value"]], np.float64)
 
 
-def _drawn(series: list[Series], condition: dict[str, Any], score: dict[str, Any]) -> str:
+def _drawn(series: list[Series], condition: dict[str, Any], score: dict[str, Any], title: str) -> str:
     word = "size" if condition["is_attack"] else "severity"
     goal = 0.9 if score["key"] == "coverage_90" else None
     with svg.Canvas(svg.SMALL) as canvas:
@@ -109,14 +111,14 @@ def _drawn(series: list[Series], condition: dict[str, Any], score: dict[str, Any
             f"{one.label} {phrases.number(one.y[0], 3)} to {phrases.number(one.y[-1], 3)}" for one in series
         )
         name = condition["name"].replace("_", " ")
-        return canvas.svg(f"{score['title']} from rows as they came to the largest {word} of {name}: {ends}")
+        return canvas.svg(f"{score['title']} from rows as they came to the largest {word} of {name}, {title}: {ends}")
 
 
-def _legend(labels: list[tuple[str, theme.Style]]) -> dict[str, Any]:
+def _legend(labels: list[tuple[str, theme.Style]], title: str) -> dict[str, Any]:
     lines = -(-len(labels) // svg.LEGEND_COLUMNS)
     with svg.Canvas((svg.LARGE[0], (svg.LEGEND_LINE * lines + 30) / svg.POINTS_PER_INCH)) as canvas:
         severity.legend(canvas.axes[0], labels)
-        drawn = canvas.svg("Which line is which: " + ", ".join(label for label, _ in labels))
+        drawn = canvas.svg(f"{title}, which line is which: " + ", ".join(label for label, _ in labels))
     return {"title": "Which line is which", "caption": "", "size": "legend", "drawings": [{"label": "", "svg": drawn}]}
 
 
