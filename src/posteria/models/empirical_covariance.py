@@ -69,19 +69,19 @@ class EmpiricalCovariance:
                 "name it: leaf=" + " or ".join(repr(leaf.path) for leaf in leaves[:2]),
             )
         for leaf in hit:
-            self._factor(leaf)
+            self.factor(leaf)
 
     def log_prob(self, value: jax.Array, leaf: Leaf) -> jax.Array:
         if not self._is_first(leaf):
             return self.rest.log_prob(value, leaf)
-        factor = jnp.asarray(self._factor(leaf))
+        factor = jnp.asarray(self.factor(leaf))
         white = solve_triangular(factor, self._columns(densities.widen(value), leaf), lower=True)
         return densities.normal(white, jnp.log(jnp.diag(factor))[:, None]).sum()
 
     def sample(self, key: jax.Array, leaf: Leaf) -> jax.Array:
         if not self._is_first(leaf):
             return self.rest.sample(key, leaf)
-        factor = jnp.asarray(self._factor(leaf))
+        factor = jnp.asarray(self.factor(leaf))
         outputs = math.prod(leaf.shape) // len(factor)
         drawn = factor @ jax.random.normal(key, (len(factor), outputs))
         axis = self._axis(leaf)
@@ -92,7 +92,7 @@ class EmpiricalCovariance:
     def unit(self, leaf: Leaf) -> float:
         if not self._is_first(leaf):
             return self.rest.unit(leaf)
-        return float(np.sqrt(np.mean(self._factor(leaf).astype(np.float64) ** 2) * len(self._factor(leaf))))
+        return float(np.sqrt(np.mean(self.factor(leaf).astype(np.float64) ** 2) * len(self.factor(leaf))))
 
     def normal(self, leaf: Leaf) -> tuple[ArrayLike, ArrayLike] | None:
         return None if self._is_first(leaf) else normal_of(self.rest, leaf)
@@ -110,9 +110,9 @@ class EmpiricalCovariance:
         """(inputs, outputs)."""
         axis = self._axis(leaf)
         first = value if axis is None else jnp.moveaxis(value, axis, 0)
-        return first.reshape(len(self._factor(leaf)), -1)
+        return first.reshape(len(self.factor(leaf)), -1)
 
-    def _factor(self, leaf: Leaf) -> np.ndarray:
+    def factor(self, leaf: Leaf) -> np.ndarray:
         """Lower triangular, of the covariance of one output's weights: (inputs, inputs)."""
         if leaf.shape not in self._factors:
             rows = self._inputs(leaf).astype(np.float64)
