@@ -84,7 +84,7 @@ def test_what_is_said_follows_from_what_is_written(found):
     _, comparison = found
     problem = comparison.results["problems"][0]
     shift = problem["shift"]
-    assert shift_words({name: problem[name] for name in ("rows", "data", "shift")}) == shift["texts"]
+    assert shift_words({name: problem[name] for name in ("rows", "data", "shift", "reference")}) == shift["texts"]
     told = " ".join(shift["texts"])
     name = problem["answers"]["use"]["row"]
     label = next(row["label"] for row in problem["rows"] if row["name"] == name)
@@ -110,6 +110,23 @@ def test_one_that_promises_too_much_is_told_and_one_that_does_not_is_not():
     assert "holds what it promises" in " ".join(shift_words(problem(0.87)))
     assert "Not tried: unseen (no categories)." in shift_words(problem(0.87))
     assert shift_words({"rows": [], "shift": None}) == []
+
+
+@pytest.mark.parametrize("has_converged", [True, False])
+def test_a_reference_stands_for_the_exact_answer_only_where_it_has_converged(has_converged):
+    plain = {"value": [1.0, 2.0], "se": [0.1, 0.1]}
+    scores = {"noise": {"rmse": plain, "nll": plain, "coverage_90": {"value": [0.9, 0.6], "se": [0.02, 0.02]}}}
+    rows = [
+        {"name": name, "label": name, "role": role, "fidelity": "exact", "status": "done", "promise": None}
+        | {
+            "scores": {"seconds": {"value": 1.0}},
+            "versus_best": {"nll": {"difference": 0.0, "indistinguishable": True}},
+        }
+        for name, role in (("m", "method"), ("truth", "reference"))
+    ]
+    shift = {"rows": 9, "found": {"m": scores, "truth": scores}, "leaders": {}, "left_out": {}}
+    problem = {"rows": rows, "data": {"kind": "regression"}, "shift": shift, "reference": {"converged": has_converged}}
+    assert ("stands for the exact answer" in " ".join(shift_words(problem))) == has_converged
 
 
 def test_classes_and_images(tmp_path):

@@ -3,6 +3,7 @@
 from posteria.comparison.judge import verdicts
 from posteria.tree import Json
 
+MOST_NAMED = 3  # together
 SURE = 1.96  # standard errors
 HEADLINE = {"regression": "coverage_90", "classes": "accuracy"}  # a share of rows, with its error
 PROMISED = 0.9  # of intervals
@@ -19,7 +20,8 @@ def shift_words(problem: Json) -> list[str]:
     kind = problem["data"]["kind"]
     told = [_fall(shift, rows[chosen], kind), _promise(shift, rows[chosen], kind)]
     reference = next((row for row in problem["rows"] if row["role"] == "reference"), None)
-    if reference is not None and reference["name"] in shift["found"] and reference["name"] != chosen:
+    is_truth = bool((problem.get("reference") or {}).get("converged"))  # only then it stands for the exact answer
+    if is_truth and reference is not None and reference["name"] in shift["found"] and reference["name"] != chosen:
         told.append(_promise(shift, reference, kind))
     told.append(_first(shift, rows))
     told.append(_left_out(shift))
@@ -85,6 +87,8 @@ def _first(shift: Json, rows: dict[str, Json]) -> str:
         labels = [rows[each]["label"] for each in leaders]
         if len(labels) == 1:
             parts.append(f"{_spoken(name)}: {labels[0]}, by more than chance")
+        elif len(labels) > MOST_NAMED:
+            parts.append(f"{_spoken(name)}: {len(labels)} of {len(shift['found'])} that cannot be told apart")
         elif labels:
             parts.append(f"{_spoken(name)}: {_list(labels)}, not told apart")
     return f"Best at the most severe, by NLL: {'; '.join(parts)}." if parts else ""
