@@ -2,8 +2,9 @@
 
     python benchmarks/convolutions.py            # in the bench environment, which has PyTorch
 
-Ours are timed one by one, each compiled by itself, in the layouts that the network has; the sum is therefore not the
-step, in which neighbours are fused. PyTorch's are its profiler's own times of one thread's timeline.
+Ours are timed one by one, each compiled by itself, with the data as the first axis: so a user's own convolutions are
+computed, and so were those of ready networks before `Maps`. Their sum is not the step, in which neighbours are fused;
+the whole gradient is of the ready network as it is. PyTorch's are its profiler's own times of one thread's timeline.
 """
 
 import subprocess

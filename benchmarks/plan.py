@@ -35,7 +35,7 @@ MOST_OFF = {"seconds": 0.3, "GiB": 0.2}  # wanted
 FITS = {
     "mlp map": ("mlp", 10_000, po.MAP(num_epochs=80, batch_size=128)),
     "mlp sghmc": ("mlp", 10_000, po.SGHMC(num_chains=2, num_draws=50, num_warmup=1000, thinning=40, start="prior")),
-    "mlp hmc": ("mlp", 2_000, po.HMC(num_chains=2, num_draws=20, num_warmup=20, num_leapfrog=20, start="prior")),
+    "mlp hmc": ("mlp", 2_000, po.HMC(num_chains=2, num_draws=10, num_warmup=10, num_leapfrog=20, start="prior")),
     "lenet5 map": ("lenet5", 2_000, po.MAP(num_epochs=40, batch_size=128)),
     "lenet5 sghmc": ("lenet5", 2_000, po.SGHMC(num_chains=2, num_draws=20, num_warmup=200, thinning=10, start="prior")),
     "lenet5 hmc": ("lenet5", 500, po.HMC(num_chains=1, num_draws=8, num_warmup=8, num_leapfrog=10, start="prior")),

@@ -1,9 +1,9 @@
 """Memory and time of a fit before it runs: on this machine by a rehearsal, on others by counting.
 
-A rehearsal runs the method itself, each of its loops for a few steps: what compiles is compiled, what is held is held,
-and steps are timed by the difference of two lengths, so that what comes once is told apart from what comes with every
-step. For other machines the multiplications of a gradient are counted by the compiler, and divided by a stated share of
-a stated peak; between devices a gradient is summed once a step.
+A rehearsal runs the method itself, and ends each of its loops after a short while: what compiles is compiled, as the
+fit will want it, what is held is held, and stretches of steps are timed, so that what comes once is told apart from
+what comes with every step. For other machines the multiplications of a gradient are counted by the compiler, and
+divided by a stated share of a stated peak; between devices a gradient is summed once a step.
 """
 
 import resource
@@ -28,8 +28,8 @@ from posteria.models.target import Target
 from posteria.random import as_key
 from posteria.settings import Positive, Several, check_settings
 
-LEAST_SECONDS = 0.3  # that the longer of two stretches of steps takes
-MOST_ROWS = 512  # of a loop that a rehearsal runs
+LEAST_SECONDS = 0.5  # of steps that are timed, in each loop
+MOST_THINNING = 20  # steps a row in a rehearsal: what a row is hardly matters to a step's time
 KEPT_COPIES = 2  # of draws: while they are gathered, and once they are joined
 COUNTED_ROWS = 32  # whose gradient is compiled to be counted
 
@@ -222,13 +222,14 @@ def _rehearsed(known: Plan, key: jax.Array, target: Target) -> Plan:
 
 
 class Rehearsal(Run):
-    """A run whose loops take a few steps, timed."""
+    """A run whose loops, compiled as the fit will have them, end after a few timed stretches."""
 
     def __init__(self) -> None:
         super().__init__(None, False)
         self.stages: list[Stage] = []
         self.ends_early: list[str] = []
         self._spent = [0.0]
+        self._stretches: list[tuple[int, float]] = []  # rows and seconds, of the loop that runs
 
     @property
     def seconds_in_loops(self) -> float:
@@ -236,33 +237,46 @@ class Rehearsal(Run):
 
     def loop(self, kernel: Any, key: jax.Array, starts: Any, data: Data, **asked: Any) -> Trace:
         began = time.monotonic()
-        num_steps = asked.pop("num_steps")
-        thinning = asked.pop("thinning", 1)  # what a row is does not matter to a step's time
+        num_steps, thinning = asked.pop("num_steps"), asked.pop("thinning", 1)
         asked.pop("epoch", None)
-        if "is_over" in asked:
+        if asked.pop("is_over", None) is not None:
             self.ends_early.append(self._name())
-
-        def timed(count: int) -> tuple[float, Trace]:
-            start = time.monotonic()
-            trace = super(Rehearsal, self).loop(kernel, key, starts, data, num_steps=count, **asked)
-            return time.monotonic() - start, trace
-
-        few = min(2, num_steps)
-        first, trace = timed(few)
-        short, _ = timed(few)  # compiled by now
-        count, long, each = few, short, short / max(1, few)
-        while count < min(num_steps, MOST_ROWS) and long - short < LEAST_SECONDS:
-            count = min(num_steps, MOST_ROWS, 4 * count)
-            timed(count)  # compiles: each length has code of its own, whose compiling must not count as steps
-            long, trace = timed(count)
-            each = max(0.0, long - short) / (count - few) if count > few else each
+        num_rows, of_row = num_steps // thinning, min(thinning, MOST_THINNING)
+        self._stretches.clear()
+        trace = super().loop(
+            kernel,
+            key,
+            starts,
+            data,
+            num_steps=num_rows * of_row,
+            thinning=of_row,
+            is_over=lambda _: sum(seconds for _, seconds in self._stretches[1:]) > LEAST_SECONDS,
+            **asked,
+        )
+        self._root._is_whole = True
+        counted = self._stretches[1:] or self._stretches  # the first may have compiled
+        each = sum(seconds for _, seconds in counted) / max(1, of_row * sum(rows for rows, _ in counted))
         taken = trace.num_rows
-        gradients = float(np.mean(np.asarray(trace.info.num_gradients, np.float64))) if taken else 0.0
-        kept = tree.num_bytes((trace.kept, trace.info)) * (num_steps // thinning) // taken if taken else 0
-        once = max(0.0, first - few * each)
+        gradients = float(np.mean(np.asarray(trace.info.num_gradients, np.float64))) / of_row if taken else 0.0
+        kept = tree.num_bytes((trace.kept, trace.info)) * num_rows // taken if taken else 0
+        took = time.monotonic() - began
+        once = max(0.0, took - taken * of_row * each)
         self.stages.append(Stage(self._name(), num_steps, tree.length(starts), each, once, gradients, kept))
-        self._spent[0] += time.monotonic() - began
+        self._spent[0] += took
         return trace
+
+    def _feed(self, *given: Any) -> Any:
+        feed: Any = super()._feed(*given)
+        advance = feed.advance
+
+        def timed(*arguments: Any) -> Any:
+            began = time.monotonic()
+            found = advance(*arguments)
+            self._stretches.append((found[-1], time.monotonic() - began))
+            return found
+
+        feed.advance = timed
+        return feed
 
 
 def _counted(target: Target) -> tuple[float, float]:
