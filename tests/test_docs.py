@@ -1,6 +1,7 @@
 """The site: every public name is in the generated reference, and pages lead to pages that exist."""
 
 import importlib
+import importlib.util
 import re
 import sys
 from pathlib import Path
@@ -77,3 +78,14 @@ def test_every_example_runs():
     said = of_docs("executed").run_all()
     needed = of_docs("examples").NEEDS
     assert {name for name, words in said.items() if words is None} <= set(needed)
+
+
+def test_the_tables_of_the_five_questions_are_those_that_the_studies_printed():
+    spec = importlib.util.spec_from_file_location("tables", DOCS / "tables.py")
+    tables = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tables)
+    page = (DOCS / "five-questions.md").read_text(encoding="utf-8")
+    assert len(tables.BLOCK.findall(page)) >= 10
+    assert tables.filled(page, DOCS / "results") == page, "run python docs/tables.py"
+    for question in range(1, 6):
+        assert f"## {question}. " in page

@@ -1,0 +1,184 @@
+"""Question 2: do we need cold posteriors? Accuracy, log-likelihood and calibration over the temperature.
+
+Wenzel et al. 2020 needed T << 1; Izmailov et al. 2021, with HMC and without augmentation, did not. Kapoor et al. 2022:
+cooling says that labels are clear, which a noisy-Dirichlet likelihood says at T = 1. Three priors (scaled by fan-in,
+its double, the paper's N(0, 1/5)), two likelihoods (Categorical, `po.likelihoods.NoisyDirichlet`), HMC on the images as
+they are and SGHMC on images shifted by up to a pixel (`augment=`). Every series is judged by itself: how far is T = 1
+behind its best temperature? Errors are of test points and chains. Where cold is better by more than chance the words
+are those that `po.grade` says. Wanted: with the noisy Dirichlet, T = 1 within a standard error of the best.
+
+    make study NAME=q2-cold-posteriors                MNIST at 14 x 14, five temperatures
+    make study NAME=q2-cold-posteriors SCALE=full     MNIST and CIFAR-10, seven temperatures: hours; it goes on
+"""
+
+from argparse import Namespace
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from _questions import FOLDER, Problem, axes, fit, hmc, methods, percent, problem, save, table
+from _scores import Score, difference, points_lost, score
+from _study import begin
+
+import posteria as po
+from posteria.comparison.tell import temperatures as told
+
+PROBLEMS = ("mnist", "cifar")
+TEMPERATURES = {"small": (0.03, 0.3, 1.0, 3.0, 10.0), "full": (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)}
+PRIORS = {"fan-in": po.priors.FanIn(), "2 x fan-in": po.priors.FanIn(2.0), "N(0, 1/5)": po.priors.Normal(0.2**0.5)}
+LIKELIHOODS = {"categorical": po.likelihoods.Categorical(), "noisy Dirichlet": po.likelihoods.NoisyDirichlet()}
+# accuracy, log-likelihood and ECE on IMDB over temperatures, off the paper's figure: best at 1 in the first two
+PUBLISHED = {0.03: (0.772, -0.47), 0.1: (0.797, -0.425), 0.3: (0.83, -0.378), 1.0: (0.865, -0.315)}
+PUBLISHED |= {3.0: (0.83, -0.42), 10.0: (0.672, -0.66)}
+SAMPLERS = ("HMC", "SGHMC, augmented")
+NUM_CHAINS = 3
+SHORT: dict[str, dict[str, int]] = {"small": {"num_draws": 30, "num_warmup": 1000, "thinning": 50}, "full": {}}
+LENGTH = {"small": {"num_draws": 20, "num_warmup": 20}, "full": {}}
+
+
+class Series(NamedTuple):
+    prior: str
+    likelihood: str
+    sampler: str
+
+    def __str__(self) -> str:
+        return f"{self.sampler}, {self.likelihood}, {self.prior}"
+
+
+class Found(NamedTuple):
+    held_out: Score
+    fitted: float  # mean log-likelihood of the training rows
+
+
+def shifted(side: int) -> Any:
+    """Each image of a batch moved by at most a pixel in each direction; what comes in is dark."""
+
+    def one(key: jax.Array, x: jax.Array) -> jax.Array:
+        image = jnp.pad(x.reshape(side, side, -1), ((1, 1), (1, 1), (0, 0)))
+        down, right = jax.random.randint(key, (2,), 0, 3)
+        return jax.lax.dynamic_slice(image, (down, right, 0), (side, side, image.shape[-1])).reshape(x.shape)
+
+    def augment(key: jax.Array, batch: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        x, y = batch
+        return jax.vmap(one)(jax.random.split(key, len(x)), x), y
+
+    return augment
+
+
+def ask(asked: Problem, arguments: Namespace, chosen: Namespace) -> dict[Series, dict[float, Found]]:
+    print(f"\n{asked.name}: {asked.about}", flush=True)
+    samplers = {
+        "HMC": (hmc(asked, arguments.scale, num_chains=NUM_CHAINS, **LENGTH[arguments.scale]), {}),
+        "SGHMC, augmented": (
+            replace(methods(asked, arguments.scale)["sghmc"], num_chains=NUM_CHAINS, **SHORT[arguments.scale]),
+            {"augment": shifted(asked.test_images.shape[1])},
+        ),
+    }
+    found: dict[Series, dict[float, Found]] = {}
+    for prior in chosen.priors:
+        for likelihood in chosen.likelihoods:
+            modes = po.Ensemble(methods(asked, arguments.scale)["map"], NUM_CHAINS)
+            model = asked.model(PRIORS[prior], LIKELIHOODS[likelihood])  # whose modes are those of every temperature
+            folder = Path("q2") / f"modes-{prior}-{likelihood}".replace("/", "-")
+            start = fit(asked, str(folder), modes, arguments.out, arguments.seed, model).sample(0, NUM_CHAINS)
+            for sampler in chosen.samplers:
+                method, more = samplers[sampler]
+                series = Series(prior, likelihood, sampler)
+                found[series] = {}
+                for temperature in TEMPERATURES[arguments.scale]:
+                    model = asked.model(PRIORS[prior], LIKELIHOODS[likelihood], temperature)
+                    folder = Path("q2") / f"{series}-{temperature}".replace("/", "-").replace(", ", "-")
+                    fitted = fit(asked, str(folder), method, arguments.out, arguments.seed, model, start=start, **more)
+                    inside = float(np.mean(fitted.predict(asked.train[0]).log_prob(asked.train[1])))
+                    found[series][temperature] = Found(score(fitted, *asked.test), inside)
+                report(asked, series, found[series])
+    summary(asked, found)
+    return found
+
+
+def behind(rows: dict[float, Found]) -> tuple[float, float, float]:
+    """The best temperature by log-likelihood, how far T = 1 is behind it, and the standard error of that."""
+    best = max(rows, key=lambda temperature: rows[temperature].held_out.log_likelihoods.mean())
+    return best, *difference(rows[best].held_out, rows[1.0].held_out)
+
+
+def report(asked: Problem, series: Series, rows: dict[float, Found]) -> None:
+    best = rows[behind(rows)[0]].held_out
+    lines = []
+    for temperature, (held_out, inside) in rows.items():
+        nats, error = difference(best, held_out)
+        accuracy, log_likelihood = held_out.is_right.mean(), held_out.log_likelihoods.mean()
+        lines.append([f"{temperature:g}", percent(accuracy), f"{log_likelihood:.3f}", f"{held_out.ece:.3f}"])
+        lines[-1] += [f"{nats:.3f} ± {error:.3f}", f"{inside:.3f}"]
+    columns = ["T", "accuracy", "log-likelihood", "ECE", "behind the best, nats", "log-likelihood of fitted rows"]
+    table(f"q2-{asked.name}-{series}", str(series), columns, lines)
+    held_out = {temperature: row.held_out.log_likelihoods for temperature, row in rows.items()}
+    print(told.words(held_out, "classes", {temperature: row.fitted for temperature, row in rows.items()}), flush=True)
+
+
+def summary(asked: Problem, found: dict[Series, dict[float, Found]]) -> None:
+    lines, num_met, num_dirichlet = [], 0, 0
+    for series, rows in found.items():
+        best, nats, error = behind(rows)
+        points, points_error = points_lost([row.held_out for row in rows.values()], rows[1.0].held_out)
+        warm = rows[1.0].held_out
+        lines.append([series.sampler, series.likelihood, series.prior, percent(warm.is_right.mean())])
+        lines[-1] += [f"{warm.log_likelihoods.mean():.3f}", f"{best:g}", f"{nats:.3f} ± {error:.3f}"]
+        lines[-1] += [f"{points:.1f} ± {points_error:.1f}"]
+        if series.likelihood == "noisy Dirichlet":
+            num_dirichlet += 1
+            num_met += nats <= error
+    table(
+        f"q2-{asked.name}",
+        f"scores at T = 1, and how far it is behind the best temperature; {asked.about}",
+        ["sampler", "likelihood", "prior", "accuracy", "log-likelihood", "best T", "behind, nats", "behind, points"],
+        lines,
+    )
+    if not num_dirichlet:
+        return
+    is_met = "met" if num_met == num_dirichlet else "MISSED"
+    print(f"{asked.name}: noisy Dirichlet, T = 1 within a standard error of the best (log-likelihood): ", end="")
+    print(f"{num_met} of {num_dirichlet} series: {is_met}", flush=True)
+
+
+def draw(path: Path, everything: dict[str, dict[Series, dict[float, Found]]]) -> None:
+    problem_name, found = next(iter(everything.items()))
+    priors = list(dict.fromkeys(series.prior for series in found))
+    figure, grid, theme = axes(len(priors), 2)
+    for column, prior in enumerate(priors):
+        for row, title in enumerate(("accuracy", "log-likelihood")):
+            axis = grid[row, column]
+            of_prior = [(series, rows) for series, rows in found.items() if series.prior == prior]
+            for (series, rows), style in zip(of_prior, theme.METHODS):
+                scores = [each.held_out for each in rows.values()]
+                values = [(one.is_right if row == 0 else one.log_likelihoods).mean() for one in scores]
+                label = f"{series.sampler}, {series.likelihood}"
+                axis.semilogx(list(rows), values, color=style.colour, marker=style.marker, ls=style.dash, label=label)
+            axis.axvline(1.0, color=theme.RULE, zorder=0)
+            axis.set_title(f"{title}, prior {prior}, {problem_name}", fontsize=10)
+            axis.set_xlabel("temperature")
+    grid[0, 0].legend(frameon=False, fontsize=8)
+    save(figure, path)
+
+
+def main() -> None:
+    only = {"problems": PROBLEMS, "priors": PRIORS, "likelihoods": LIKELIHOODS, "samplers": SAMPLERS}
+    arguments = begin(__doc__, picture=True, folder=FOLDER, only=only)
+    chosen = Namespace(
+        priors=arguments.priors or list(PRIORS),
+        likelihoods=arguments.likelihoods or list(LIKELIHOODS),
+        samplers=arguments.samplers or list(SAMPLERS),
+    )
+    names = arguments.problems or (("mnist",) if arguments.scale == "small" else PROBLEMS)
+    found = {name: ask(problem(name, arguments.scale), arguments, chosen) for name in names}
+    paper = " ".join(f"{at:g}: {accuracy:.1%}, {nats}" for at, (accuracy, nats) in PUBLISHED.items())
+    print(f"the paper's HMC on IMDB, by T: {paper} (off its figure)")
+    if arguments.picture is not None:
+        draw(arguments.picture, found)
+
+
+if __name__ == "__main__":
+    main()
