@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 LINES = {"training": "trained on", "validation": "held out", "objective": "objective"}
 LEVEL = 0.9  # of the intervals whose coverage is looked at by spread
 MOST_FUNCTIONS = 8  # drawn in a panel
+FEWEST_EPOCHS = 3  # that make a curve
 
 
 @dataclass(frozen=True)
@@ -188,8 +189,10 @@ def trace(axes: "Axes", row: Row, problem: Problem) -> str:
     return f"{row.label}: log density of {num_chains} over the draws kept; their means are {means}"
 
 
-def training(axes: "Axes", row: Row, problem: Problem) -> str:
+def training(axes: "Axes", row: Row, problem: Problem) -> str | None:
     arrays = row.arrays
+    if len(arrays["learning_epoch"]) < FEWEST_EPOCHS:
+        return None
     kinds = ("training", "validation") if row.has("learning_validation") else ("objective",)
     lines = {LINES[kind]: arrays[f"learning_{kind}"] for kind in kinds if row.has(f"learning_{kind}")}
     epoch = arrays["learning_epoch"]
