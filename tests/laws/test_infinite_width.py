@@ -133,6 +133,15 @@ def test_labels_by_regression_are_as_probable_as_their_output_is_the_largest(lab
         posterior.log_evidence()
 
 
+def test_two_classes_by_one_output_are_as_probable_as_it_is_above_0_with_its_noise():
+    model = po.Model(po.nn.mlp((20,)), po.likelihoods.Bernoulli())
+    posterior = po.fit(model, (X, (Y > 0).astype(np.int32)), po.InfiniteWidth(classes="regression"), progress=False)
+    mean, variance = posterior.moments(X_NEW)
+    wanted = stats.norm.cdf(mean[:, 0] / np.sqrt(variance.reshape(-1) + posterior.noise.std**2))
+    np.testing.assert_allclose(posterior.predict(X_NEW, 2000).probs[:, 1], wanted, atol=0.02)
+    assert wanted.min() < 0.3 and wanted.max() > 0.7  # it has learnt
+
+
 def test_one_output_of_two_classes_is_half_the_difference_of_two():
     y = np.array([0, 1, 1, 0, 1])
     one, two = _centred_labels(y, 1), _centred_labels(y, 2)
