@@ -340,3 +340,13 @@ def test_starts_are_compiled_where_they_are_drawn_and_read_anew_where_they_are_g
     assert fixed.init(jax.random.key(0))["network"]["w"][0] == 1.0
     given["w"] = 2 * given["w"]
     assert fixed.init(jax.random.key(0))["network"]["w"][0] == 2.0
+
+
+def test_a_trained_network_has_one_start_of_its_own_and_others_from_the_prior():
+    target = po.Target(po.Model(po.network(nnx.Linear(3, 1, rngs=nnx.Rngs(0)))), (X, Y))
+    one, note = target.several_inits(jax.random.key(0), 1)
+    jax.tree.map(lambda a, b: np.testing.assert_array_equal(a[0], b), one, target.init(jax.random.key(1)))
+    assert not note
+    two, note = target.several_inits(jax.random.key(0), 2)
+    assert all((leaf[0] != leaf[1]).any() for leaf in jax.tree.leaves(two["network"]))
+    assert "came trained" in note

@@ -137,13 +137,14 @@ def report() -> None:
         print(f"survived: {result['name']} {result['by']}\n    {reasons.get(stable(result['name']), 'UNEXPLAINED')}")
 
 
-def named() -> None:
+def named(only: str | None) -> None:
     """Each mutant of `named.py` with its one test, which has to pass without it and to fail with it."""
     refresh_tree()
     warm()
-    for test in dict.fromkeys(each.test for each in NAMED):
+    chosen = [each for each in NAMED if only is None or only in each.what]
+    for test in dict.fromkeys(each.test for each in chosen):
         print(f"unchanged: {forked([test], TREE, HOME / 'jax', 300.0, HOME / 'last.txt').word} {test}", flush=True)
-    for each in NAMED:
+    for each in chosen:
         path = TREE / each.path
         source, before = path.read_text(), path.stat()
         if source.count(each.old) != 1:
@@ -194,14 +195,14 @@ def main() -> None:
     runner.add_argument("--again", action="store_true", help="also those whose result is known")
     runner.add_argument("--budget", type=float, default=BUDGET, help="CPU seconds of tests for each")
     commands.add_parser("report")
-    commands.add_parser("named")
+    commands.add_parser("named").add_argument("--only", help="those whose words have this in them")
     asked = parser.parse_args()
     if asked.command == "run":
         run(asked.num, asked.seed, asked.only, asked.again, asked.budget)
         if not check_the_killers():
             run(asked.num, asked.seed, asked.only, False, asked.budget)
     elif asked.command == "named":
-        named()
+        named(asked.only)
     else:
         report()
 
