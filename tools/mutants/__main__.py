@@ -19,6 +19,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -31,7 +32,7 @@ from reaching import Reaching
 ROOT = Path(__file__).resolve().parents[2]
 HOME = ROOT / ".mutants"
 EXPLAINED = Path(__file__).parent / "explained.txt"  # a survivor's name without its place | why it may survive
-TREE, RESULTS = HOME / "tree", HOME / "results.jsonl"
+TREE, RESULTS, SHARES = HOME / "tree", HOME / "results.jsonl", HOME / "shares.json"
 SECONDS, UNSOUND = HOME / "seconds.json", HOME / "unsound.json"  # of tests: what each takes; those that fail unchanged
 PACKAGES = [f"src/posteria/{name}" for name in ("models", "methods", "posteriors", "metrics")]
 BUDGET = 60.0  # CPU seconds of tests that a mutant is given
@@ -101,10 +102,12 @@ def unit_of(test: str) -> str:
 
 def sample(num: int, seed: int) -> list[Mutant]:
     """A fixed sample, the same number from each package, shuffled so that any beginning of it is a sample too."""
-    chosen = []
+    chosen, shares = [], {}
     for package in PACKAGES:
         mutants = list(all_below([package], TREE))
+        shares[Path(package).name] = len(mutants)
         chosen += random.Random(seed).sample(mutants, min(len(mutants), num // len(PACKAGES)))
+    SHARES.write_text(json.dumps(shares))
     random.Random(seed).shuffle(chosen)
     return chosen
 
@@ -122,19 +125,40 @@ def results() -> list[dict]:
 
 
 def report() -> None:
-    """What was killed, by package; and each survivor, with why it may (`explained.txt`) or that it may not."""
+    """What was killed, by package and in all, each package by its number of mutants; and each survivor with its reason,
+    whose first word says what became of it (`explained.txt`)."""
     latest = list({result["key"]: result for result in results()}.values())
     reasons = dict(line.split(" | ") for line in EXPLAINED.read_text().splitlines() if " | " in line)
-    survivors = [result for result in latest if result["outcome"] == "survived"]
-    excused = [result for result in survivors if stable(result["name"]) in reasons]
-    for package in (*(Path(each).name for each in PACKAGES), None):
-        total, left, right = (
-            sum(package in (package_of(result), None) for result in each) for each in (latest, survivors, excused)
-        )
-        noticed = (total - left) / max(1, total - right)
-        print(f"{package or 'all':12} {total:4} mutants, {left:3} survived, {right:3} of them rightly: {noticed:.1%}")
-    for result in sorted(survivors, key=lambda result: result["name"]):
-        print(f"survived: {result['name']} {result['by']}\n    {reasons.get(stable(result['name']), 'UNEXPLAINED')}")
+    shares = json.loads(SHARES.read_text())  # how many mutants each package has
+    scores: dict[str, list[tuple[float, float]]] = {}
+    for package, share in shares.items():
+        found = Counter(fate(result, reasons) for result in latest if package_of(result) == package)
+        total = found.total() - found["equivalent"]
+        killed = [found["killed"], found["killed"] + found["further"], total - found["open"]]
+        scores[package] = [(each / max(1, total), share) for each in killed]
+        words = ", ".join(f"{num} {word}" for word, num in found.items())
+        print(f"{package:10} {share:5} mutants, {found.total():3} tried: {words}")
+    totals = {p: sum(package_of(r) == p and fate(r, reasons) != "equivalent" for r in latest) for p in shares}
+    titles = ("by the nearest tests", "by any fast test, as they were", "with the tests written since")
+    for place, title in enumerate(titles):
+        score = sum(share * p for p, share in (each[place] for each in scores.values())) / sum(shares.values())
+        errors = [
+            (share / sum(shares.values())) ** 2 * each * (1 - each) / max(1, totals[package])
+            for package, (each, share) in ((name, rows[place]) for name, rows in scores.items())
+        ]
+        parts = ", ".join(f"{name} {rows[place][0]:.0%} of {totals[name]}" for name, rows in scores.items())
+        print(f"killed {title}: {score:.1%} +- {sum(errors) ** 0.5:.1%} ({parts})")
+    for result in sorted(latest, key=lambda result: result["name"]):
+        if result["outcome"] == "survived":
+            print(f"{result['name']}\n    {reasons.get(stable(result['name']), 'open: not explained')}")
+
+
+def fate(result: dict, reasons: dict[str, str]) -> str:
+    """killed (or hung); of what survived the nearest tests: equivalent, further (a test further off kills it), since
+    (one that was written since does), open."""
+    if result["outcome"] != "survived":
+        return "killed"
+    return reasons.get(stable(result["name"]), "open").partition(":")[0]
 
 
 def named(only: str | None) -> None:
