@@ -46,6 +46,11 @@ class TestVaryingNoise(LikelihoodLaws):
     likelihood = po.likelihoods.VaryingNoise(slope=0.5)
     own = {"level": jnp.float32(-0.7), "tails": jnp.float32(0.3)}  # noqa: RUF012
 
+    def test_what_it_infers_has_the_prior_that_it_is_drawn_from(self):
+        drawn = jax.vmap(self.likelihood.sample_own)(jax.random.split(jax.random.key(0), 4000))
+        wanted = sum(stats.norm(drawn[name].mean(), drawn[name].std()).logpdf(self.own[name]) for name in self.own)
+        np.testing.assert_allclose(self.likelihood.log_prior(self.own), wanted, atol=0.1)  # 4 errors of such moments
+
 
 class TestVaryingNoiseOfNormals(LikelihoodLaws):
     likelihood = po.likelihoods.VaryingNoise(slope=1.5, level=0.2, tails=0.0)
