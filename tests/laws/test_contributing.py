@@ -36,6 +36,7 @@ NO_HOOKS = {
         "__dict__",
         "ps1",
         "read_rows",
+        "kernel",  # of an IPython shell
     ),
     # settings by which a fit knows that a method needs all rows at once
     *("tune", "structure", "variance_reduction"),
