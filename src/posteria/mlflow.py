@@ -17,7 +17,6 @@ from posteria.tree import Json
 
 LOADER = "posteria_pyfunc"  # the module that goes along
 FLAVOR_METADATA = "posteria"
-TYPES = {"number": "double", "category": "string", "ordered": "string", "means": "string", "text": "string"}
 
 
 def save_model(model: Any, path: str | Path, num_draws: int | None = None, **settings: Any) -> None:
@@ -95,9 +94,8 @@ def _signature(posterior: Posterior) -> Any:
     preparation = posterior.attached.get("preparation") or {}
     params = ParamSchema([ParamSpec("level", "double", 0.9)])
     if encoder := preparation.get("encoder"):
-        kinds = [(column["name"], TYPES.get(column["type"])) for column in encoder["columns"]]
-        # a date may come as a text or as a time; any value may be missing
-        inputs = [ColSpec(AnyType() if kind is None else kind, name, required=kind is not None) for name, kind in kinds]
+        # numbers may be whole, categories numbers, dates texts: the export takes them all, and MLflow would not
+        inputs = [ColSpec(AnyType(), column["name"], required=False) for column in encoder["columns"]]
         return ModelSignature(Schema(inputs), params=params)
     blank: Any = posterior.target.blank_input
     shape = np.shape(preparation["x"]["mean"]) if preparation.get("x") else blank.shape[1:]

@@ -131,24 +131,35 @@ def best(num_rows: int, outputs: int, likelihood: Likelihood) -> Recipe:
 
 
 def with_target_scale(
-    preparation: Preparation, scale: str, inputs: Callable[[], Data], y: np.ndarray, is_free: bool, seed: int = 0
+    preparation: Preparation,
+    scale: str,
+    inputs: Callable[[], Data],
+    y: np.ndarray,
+    is_free: bool,
+    *,
+    y_often: np.ndarray | None = None,
+    max_seconds: float | None = None,
+    seed: int = 0,
 ) -> Preparation:
     """With the target on the scale that is asked for; "auto" chooses where it `is_free` to, and its plan says so.
 
-    `inputs()` are those of the training rows, y (n,) is in its own units.
+    `inputs()` are those of the training rows, y (n,) is in its own units, and `y_often` has rows as often as they
+    weigh. A trial takes at most half of `max_seconds`.
     """
+    often = y if y_often is None else y_often
     if scale not in log_scale.SCALES:
         raise SettingError(f"target_scale is {scale!r}", f"one of {log_scale.SCALES}", '"auto" looks at the rows')
     if scale == "log" and preparation.kind != "regression":
         raise SettingError(f"a log scale of {preparation.kind}", "a target of real numbers", "leave target_scale out")
     if scale == "log":
-        return preparation.with_logs(y)
-    if scale == "auto" and is_free and log_scale.may_suit(y) and _suits_logs(preparation, inputs(), y, seed):
-        return preparation.with_logs(y, log_scale.NOTE)
+        return preparation.with_logs(often)
+    may_be_logs = scale == "auto" and is_free and log_scale.may_suit(y)
+    if may_be_logs and _suits_logs(preparation, inputs(), y, seed, max_seconds):
+        return preparation.with_logs(often, log_scale.NOTE)
     return preparation
 
 
-def _suits_logs(preparation: Preparation, x: Data, y: np.ndarray, seed: int) -> bool:
+def _suits_logs(preparation: Preparation, x: Data, y: np.ndarray, seed: int, max_seconds: float | None) -> bool:
     """Whether rows left out have no less density on a log scale, but for a standard error: a short `fast` on each.
 
     Logarithms have the benefit of the doubt: on the linear scale intervals of what is positive reach below 0.
@@ -163,7 +174,8 @@ def _suits_logs(preparation: Preparation, x: Data, y: np.ndarray, seed: int) -> 
     for each, jacobian in ((preparation, 0.0), (preparation.with_logs(y), -np.log(y).mean())):
         assert each.y is not None
         target = Target(model, (x, each.targets(y)))
-        facts = method.fit(jax.random.key(seed), target, None, Run()).facts
+        run = Run(max_seconds=None if max_seconds is None else max_seconds / 4)
+        facts = method.fit(jax.random.key(seed), target, None, run).facts
         scores.append((facts["left_out_log_likelihood"] + jacobian - np.log(each.y.std), facts["left_out_error"]))
     (linear, error), (logs, error_of_logs) = scores
     return bool(logs - linear > -math.hypot(error, error_of_logs))

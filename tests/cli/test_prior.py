@@ -71,3 +71,9 @@ def test_data_are_drawn_below_and_functions_over_several_inputs_refused():
     assert len(below.lines) == len(above.lines)  # marks of rows above, the rows themselves below
     with pytest.raises(DataError, match="one input"):
         po.plots.functions(np.zeros((5, 2)), np.zeros((3, 5)), ax=above)
+
+
+def test_dollars_of_a_name_are_no_formula(tmp_path):
+    x = np.linspace(0.0, 1.0, 5)
+    line = Line("fee $^$ x", x, np.zeros((3, 5)))
+    before_and_after([line], "price $_$").savefig(tmp_path / "drawn.png")

@@ -97,3 +97,19 @@ def test_the_command_line_grades_against_such_a_file(tmp_path):
         found[name] = rows["map"]["scores"]["tv"]["value"]
     assert found["any.csv"] == pytest.approx(found["own.csv"], abs=1e-9)
     assert 0.1 < found["any.csv"] < 1
+
+
+def test_an_index_of_another_length_or_kind_is_refused():
+    for index in (np.arange(3), np.arange(9), np.array(list("abcdef"))):
+        with pytest.raises(DataError, match="index"):
+            found({"probs": PROBS, "index": index})
+
+
+def test_a_csv_as_spreadsheets_write_it(tmp_path):
+    path = tmp_path / "given.csv"
+    lines = ["index," + ",".join(NAMES), *(f"{i}," + ",".join(map(str, row)) for i, row in enumerate(PROBS)), ""]
+    path.write_text("\n".join(lines), encoding="utf-8-sig")
+    np.testing.assert_allclose(found(given.read(path)), PROBS)
+    path.write_bytes("index,é".encode("latin-1"))
+    with pytest.raises(DataError, match="UTF-8"):
+        given.read(path)

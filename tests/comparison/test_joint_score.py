@@ -67,3 +67,15 @@ def test_the_unit_of_the_target_is_counted():
     log_probs = log_probs_by_draw(comparison.posteriors[problem.name]["map"][0], fold)
     moved = joint_loss(log_probs - np.log(100.0), fold)["joint"] - joint_loss(log_probs, fold)["joint"]
     assert moved == pytest.approx(np.log(100.0))
+
+
+def test_on_a_log_scale_the_density_is_that_of_the_target_itself():
+    random = np.random.default_rng(3)
+    x = random.normal(size=(60, 2)).astype(np.float32)
+    y = np.exp(3.0 + x[:, 0] + 0.3 * random.normal(size=60))
+    scale = po.data.Standardiser.of_logs(y)
+    model = po.Model(po.nn.mlp((), outputs=1))
+    posterior = po.fit(model, (x, scale.apply(y).astype(np.float32)), po.MAP(num_epochs=50), key=0)
+    row = po.grade({"map": posterior}, data=(x, y), scale=scale).results["problems"][0]["rows"][0]["scores"]
+    # of a single draw rows are independent: together they score as they do alone
+    assert row["joint"]["value"] == pytest.approx(row["nll"]["value"], abs=0.2)

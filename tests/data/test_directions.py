@@ -58,3 +58,17 @@ def test_a_fit_keeps_the_fact_and_diagnose_says_it(is_flat, tmp_path):
         prior = po.priors.EmpiricalCovariance(x)
         mended = po.fit(po.Model(po.nn.mlp(()), prior=prior), (x, y), po.MAP(num_epochs=20), key=0, progress=False)
         assert "flat_directions" not in mended.facts
+
+
+def test_units_of_the_inputs_make_none_of_them_constant():
+    random = np.random.default_rng(1)
+    x = np.stack([random.normal(5e4, 2e4, 500), random.uniform(size=500)], 1)
+    assert flat_directions(x) is None
+
+
+def test_an_input_that_seldom_differs_is_not_called_constant():
+    x = np.random.default_rng(2).normal(size=(20_000, 2))
+    x[:, 1] = 0.0
+    assert flat_directions(x)["constant"] == 1
+    x[7, 1] = 1.0  # a row that is not among those looked at
+    assert flat_directions(x) is None

@@ -227,3 +227,19 @@ def test_rows_of_a_map_stand_where_jax_takes_them_as_they_are(tmp_path):
     for wrong in (np.array([0, 300]), np.array([5, -1])):
         with pytest.raises(IndexError, match="of 300"):
             reader(wrong)
+
+
+def test_rows_of_a_map_in_another_order_are_read_alone(tmp_path):
+    """`np.take` of what is not contiguous would copy the whole file for every block."""
+    import tracemalloc
+
+    values = np.asfortranarray(RNG.normal(size=(20_000, 8)))
+    np.save(tmp_path / "x.npy", values)
+    reader = sources._MappedReader(np.load(tmp_path / "x.npy", mmap_mode="r"))
+    numbers = RNG.integers(0, 20_000, 64)
+    tracemalloc.start()
+    rows = reader(numbers)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    np.testing.assert_array_equal(rows, values[numbers])
+    assert peak < values.nbytes / 10

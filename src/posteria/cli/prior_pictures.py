@@ -127,7 +127,8 @@ def prior_of(text: str | None, std: float | None) -> "Prior | None":
     for pair in filter(None, pairs.split(",")):
         key, equals, value = pair.partition("=")
         if not equals or key.strip() not in fields:
-            raise SettingError(f"--prior {text}", f"settings of {name}: {fields}", f"write {name}:{fields[0]}=2")
+            fix = f"write {name}:{fields[0]}=2" if fields else f"write {name}, which has none"
+            raise SettingError(f"--prior {text}", f"settings of {name}: {fields}", fix)
         given[key.strip()] = _value(key.strip(), value.strip())
     found: Prior = known[name](**given)
     return found
@@ -138,7 +139,7 @@ def columns_of(source: "Origin", wanted: list[str] | None, most: int = 3) -> lis
     import numpy as np
     import pandas as pd
 
-    frame = _frame(source)
+    frame = _frame(source).dropna(axis=1, how="all")
     names = list(map(str, frame.columns))
     if wanted:
         if unknown := [name for name in wanted if name not in names]:

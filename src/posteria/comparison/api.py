@@ -19,6 +19,7 @@ from posteria.comparison.run.fitting import Settings, costs_of, milliseconds
 from posteria.comparison.run.records import Record
 from posteria.comparison.run.runner import Elsewhere, Ending, Key, Ledger, run, run_row
 from posteria.comparison.tell import results, score_tables, sentences, temperatures
+from posteria.compiled import contents
 from posteria.data.arrays import check_same_length, check_x, rows
 from posteria.data.splits import last_rows
 from posteria.errors import DataError, SettingError
@@ -213,8 +214,10 @@ def _of_temperatures(posteriors: Mapping[str, Any], data: tuple[Any, Any], scale
     """Words on temperatures, where posteriors are of one model but for these."""
     models = [posterior.model for posterior in posteriors.values()]
     by_temperature = {posterior.model.temperature: posterior for posterior in posteriors.values()}
-    parts = {(model.network, model.likelihood, model.prior) for model in models}
-    if len(by_temperature) < len(models) or len(models) < 2 or len(parts) > 1 or scale is not None:
+    if len(by_temperature) < len(models) or len(models) < 2 or scale is not None:
+        return ()
+    parts = {(model.network, contents(model.likelihood), contents(model.prior)) for model in models}
+    if len(parts) > 1:
         return ()
     scores = {at: np.asarray(posterior.predict(data[0]).log_prob(data[1])) for at, posterior in by_temperature.items()}
     said = temperatures.words(scores, kind_of(models[0]))

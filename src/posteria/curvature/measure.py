@@ -86,7 +86,8 @@ def check_fits(target: Target, settings: Settings) -> Estimate:
     if own.bytes <= available:
         return own
     others = [replace(settings, structure=name) for name in ("kron", "lowrank", "diagonal")]
-    others += [replace(other, curvature="fisher") for other in others]  # one gradient a datum, not one an output
+    if not hasattr(target.model.likelihood, "log_factor"):  # one gradient a datum, not one an output
+        others += [replace(other, curvature="fisher") for other in others]
     sizes = {
         f"structure={other.structure!r}"
         + f", curvature={other.curvature!r}" * (other.curvature != settings.curvature): estimate(target, other)

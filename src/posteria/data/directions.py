@@ -13,7 +13,7 @@ import numpy as np
 
 from posteria.tree import Json
 
-FLAT = 1e-8  # of the mean variance, below which a direction has none
+FLAT = 1e-8  # variance of a direction, in units of the inputs' own, below which it has none
 MOST_INPUTS = 1200  # whose directions are looked at; of more, single inputs alone
 FEWEST_ROWS, ROWS_FOR_EACH = 2000, 2  # rows that are looked at: so many, or so many for each input
 REMEDY = "po.priors.EmpiricalCovariance(x)"
@@ -32,15 +32,22 @@ def flat_directions(x: Any, shapes: Sequence[tuple[int, ...]] | None = None) -> 
     rows = np.asarray(x[::every], np.float64).reshape(-1, size)
     if not np.isfinite(rows).all():
         return None
-    centred = rows - rows.mean(0)
-    variances = (centred**2).mean(0)
-    limit = FLAT * variances.mean()
-    constant = int((variances <= limit).sum())
+    is_still = rows.max(0) == rows.min(0)
+    constant = _num_constant(x, is_still) if every > 1 else int(is_still.sum())
     flat = constant
-    if size <= MOST_INPUTS:
-        spectrum = np.linalg.eigvalsh(centred.T @ centred / len(rows))
-        flat = max(constant, int((spectrum <= limit).sum()))
+    if size <= MOST_INPUTS and not is_still.all():
+        moving = rows[:, ~is_still]
+        units = (moving - moving.mean(0)) / moving.std(0)
+        flat += int((np.linalg.eigvalsh(units.T @ units / len(rows)) <= FLAT).sum())
     return {"inputs": size, "flat": flat, "constant": constant, "rows": len(x)} if flat else None
+
+
+def _num_constant(x: Any, is_still: np.ndarray) -> int:
+    """Of the inputs that are the same in some rows, how many are in all."""
+    if not is_still.any():
+        return 0
+    still = np.asarray(x).reshape(len(x), -1)[:, is_still]
+    return int((still == still[0]).all(0).sum())
 
 
 def in_words(found: Json | None) -> str:

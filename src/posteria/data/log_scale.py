@@ -7,7 +7,7 @@ SCALES = ("auto", "linear", "log")
 SKEWED = 1.0  # skewness of the target from which on logarithms are tried
 FEWEST_ROWS = 50
 NOTE = (
-    "the target is taken on a log scale: it is positive and skewed, and rows left out are predicted no worse so; "
+    "the target is taken on a log scale: it is positive and skewed, and rows left out do not tell against it; "
     'if not: target_scale="linear" (--target-scale linear)'
 )
 

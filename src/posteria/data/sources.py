@@ -199,7 +199,10 @@ class _MappedReader:
         else:
             if len(numbers) and (numbers.min() < 0 or numbers.max() >= len(self._array)):
                 raise IndexError(f"rows {numbers.min()} to {numbers.max()} of {len(self._array)}")
-            np.take(self._array, numbers, axis=0, out=rows, mode="clip")  # other modes go through a copy
+            if self._array.flags.c_contiguous and self._array.flags.aligned:
+                np.take(self._array, numbers, axis=0, out=rows, mode="clip")  # other modes go through a copy
+            else:  # of which `take` would copy the whole
+                rows[...] = self._array[numbers]
             self._num_read += rows.nbytes + AROUND * len(numbers)
         if min(self._num_read, self._array.nbytes) > MAPPED_BYTES and self._array.mode in ("r", "r+"):
             self._num_read = 0

@@ -25,7 +25,7 @@ class Regressor(RegressorMixin, TableEstimator):
 
     `method` is a name or an object such as `po.HMC()`; `network` "mlp:50,50" or any network. `target_scale` is
     "linear", "log" (y is then above 0, and so is all that is predicted), or "auto": a log scale where no method and no
-    likelihood is named, y is positive and skewed, and rows left out are predicted no worse so; a warning says so.
+    likelihood is named, y is positive and skewed, and rows left out do not tell against it; a warning says so.
     """
 
     kind = "regression"
@@ -105,10 +105,16 @@ class Regressor(RegressorMixin, TableEstimator):
         check_lengths(num_rows, checked)
         return checked
 
-    def _scale_target(self, kind: str, frame: "pd.DataFrame", y: np.ndarray) -> None:
+    def _scale_target(self, kind: str, frame: "pd.DataFrame", y: np.ndarray, y_often: np.ndarray) -> None:
         is_free = kind == "regression" and self.method is None and self.likelihood is None
         self.preparation_ = with_target_scale(
-            self.preparation_, self.target_scale, lambda: self.preparation_.training_inputs(frame, y), y, is_free
+            self.preparation_,
+            self.target_scale,
+            lambda: self.preparation_.training_inputs(frame, y),
+            y,
+            is_free,
+            y_often=y_often,
+            max_seconds=self.max_seconds,
         )
 
     def _shaped(self, values: np.ndarray) -> np.ndarray:

@@ -117,7 +117,7 @@ class TableEstimator(StoredEstimator):
             encoded = self.preparation_.encode_training(often, y_often)
             num_bins = self._recipe.num_bins(int(self.preparation_.is_size.sum()))
             self.preparation_ = self.preparation_.with_bins(encoded, num_bins)
-        self._scale_target(kind, often, y_often)
+        self._scale_target(kind, frame, y, y_often)
         if self._recipe is not None:
             self._recipe = self._recipe_for(kind, y)
             Progress(self.progress).say(f"{self.quality}: {self._recipe.cost}")
@@ -131,8 +131,12 @@ class TableEstimator(StoredEstimator):
         num_outputs = self.preparation_.num_outputs
         return recipe_for(self.quality, kind, self._targets(y), num_outputs, self.likelihood)
 
-    def _scale_target(self, kind: str, frame: "pd.DataFrame", y: np.ndarray) -> None:
-        """Put the target on a log scale, where that suits it; of classes there is none."""
+    def _scale_target(self, kind: str, frame: "pd.DataFrame", y: np.ndarray, y_often: np.ndarray) -> None:
+        """Put the target on a log scale, where that suits it; of classes there is none.
+
+        Its moments are those of `y_often`, rows as often as they weigh; a trial leaves rows out, and copies of them
+        would stay.
+        """
 
     def _update(self, frame: "pd.DataFrame", y: np.ndarray, weight: np.ndarray | None) -> Self:
         """The posterior so far as the prior of new rows; a calibration of it does not hold for the new one."""

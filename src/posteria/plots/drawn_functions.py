@@ -79,10 +79,15 @@ def before_and_after(lines: Sequence[Line], y_name: str, after: str = "", level:
     for number, (panel_row, title) in enumerate(zip(grid, titles)):
         for axes, line in zip(panel_row, lines):
             _panel(axes, line, level, is_after=number == 1)
-        panel_row[0].set_ylabel(f"{y_name}\n{title}")
+        panel_row[0].set_ylabel(_plain(f"{y_name}\n{title}"))
     for axes, line in zip(grid[-1], lines):
-        axes.set_xlabel(line.name)
+        axes.set_xlabel(_plain(line.name))
     return figure
+
+
+def _plain(text: str) -> str:
+    """No formula, whatever dollars a name has."""
+    return text.replace("$", r"\$")
 
 
 def _panel(axes: "Axes", line: Line, level: float, is_after: bool) -> None:
@@ -91,7 +96,7 @@ def _panel(axes: "Axes", line: Line, level: float, is_after: bool) -> None:
     data = (line.rows, line.y) if is_after and line.rows is not None and line.y is not None else None
     if line.labels:
         _intervals(axes, line.x, draws, level, colour)
-        axes.set_xticks(line.x, line.labels)
+        axes.set_xticks(line.x, list(map(_plain, line.labels)))
         axes.set_xlim(-0.5, len(line.x) - 0.5)
     else:
         functions(line.x, draws, data, level, colour, axes)

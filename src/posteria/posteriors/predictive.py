@@ -299,6 +299,7 @@ def quantiles_of(likelihood: Likelihood, own: tree.Params, outputs: jax.Array, y
     std = jnp.where(jnp.isfinite(std) & (std > 0), std, 1.0)
     finest = jnp.where(jnp.isfinite(variances), jnp.sqrt(variances), std).min(0)  # of the mixture's components
     is_count = likelihood.kind == "counts"
+    narrowest = jnp.full_like(finest, 0.5) if is_count else 1e-5 * finest  # a step is a whole number, found by rounding
 
     def solve(q: jax.Array) -> jax.Array:
         def cdf(value: jax.Array) -> jax.Array:
@@ -317,8 +318,9 @@ def quantiles_of(likelihood: Likelihood, own: tree.Params, outputs: jax.Array, y
 
         def narrow(carry: Carry) -> Carry:
             low, high, guess, move, is_solved, number = carry
-            value, slope = jax.jvp(cdf, (guess,), (jnp.ones_like(guess),))
-            is_solved = is_solved | (jnp.abs(value - q) < tolerance) & (not is_count) | (high - low < 1e-5 * finest)
+            # steps have no slope, and the derivative of their smooth stand-in is dear
+            value, slope = (cdf(guess), 1.0) if is_count else jax.jvp(cdf, (guess,), (jnp.ones_like(guess),))
+            is_solved = is_solved | (jnp.abs(value - q) < tolerance) & (not is_count) | (high - low < narrowest)
             low, high = jnp.where(value < q, guess, low), jnp.where(value < q, high, guess)
             newton = guess - (value - q) / slope
             # halve the bracket where Newton leaves it, or does not halve its own steps (flat stretches of the mixture)

@@ -194,7 +194,7 @@ def build(
 
 def _one_target(served: Served) -> Any:
     scale = served.preparation.y
-    return 0.0 if scale is None else scale.mean.tolist()
+    return 0.0 if scale is None else scale.invert(scale.mean * 0.0).tolist()
 
 
 def _schema(served: Served, limits: Limits, level: float) -> Json:

@@ -43,8 +43,11 @@ def read(path: Path) -> dict[str, np.ndarray]:
 
 
 def _read_csv(path: Path) -> dict[str, np.ndarray]:
-    with path.open(newline="") as stream:
-        header, *lines = list(csv.reader(stream)) or [[]]
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as stream:
+            header, *lines = [line for line in csv.reader(stream) if line] or [[]]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"{path} cannot be read ({error})", "a CSV in UTF-8", "save it as one") from None
     try:
         values = np.array([list(map(float, line)) for line in lines], np.float64).reshape(len(lines), -1)
     except ValueError as error:
@@ -60,6 +63,9 @@ def predictions(
     arrays: dict[str, np.ndarray], kind: str, test_rows: np.ndarray | None = None, class_names: Any = ()
 ) -> GivenPredictions:
     """Of the test rows, in their order; `test_rows` are their numbers (None: from 0)."""
+    for name, axis in (("probs", 0), ("quantiles", 1), ("samples", 1)):
+        if INDEX in arrays and name in arrays and np.shape(arrays[name])[axis : axis + 1] != (len(arrays[INDEX]),):
+            raise DataError(f"index has {len(arrays[INDEX])} rows, {name} is {np.shape(arrays[name])}", "as many rows")
     order = _order(arrays[INDEX], test_rows) if INDEX in arrays else slice(None)
     if kind == "classes":
         if "probs" not in arrays:
@@ -77,7 +83,7 @@ def predictions(
 def _order(index: np.ndarray, test_rows: np.ndarray | None) -> np.ndarray:
     """Where each test row stands in the file."""
     numbers = np.asarray(index)
-    if numbers.ndim != 1 or (numbers != np.round(numbers)).any():
+    if numbers.ndim != 1 or numbers.dtype.kind not in "iuf" or (numbers != np.round(numbers)).any():
         raise DataError(f"index is {numbers.dtype} {numbers.shape}", "whole numbers (n,), a row's number from 0")
     numbers = numbers.astype(np.int64)
     values, counts = np.unique(numbers, return_counts=True)

@@ -161,7 +161,9 @@ def log_probs_by_draw(posterior: Any, fold: Fold) -> np.ndarray:
     y = likelihood.check(y, outputs.shape[-1])
     log_probs = np.asarray(jax.vmap(lambda own, outputs: likelihood.log_prob(own, outputs, y))(own, outputs))
     shuffled = np.random.default_rng(KEY).permutation(total)
-    jacobian = 0.0 if fold.scale is None else float(np.log(fold.scale.std).sum())
+    jacobian: Any = 0.0 if fold.scale is None else float(np.log(fold.scale.std).sum())
+    if fold.scale is not None and fold.scale.is_log:  # of each row
+        jacobian = jacobian + np.log(np.asarray(fold.y_test[few], np.float64)).reshape(len(few), -1).sum(1)
     return np.asarray(log_probs[shuffled], np.float64) - jacobian
 
 

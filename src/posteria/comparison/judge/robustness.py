@@ -224,7 +224,7 @@ def shift_of(ledger: Ledger, problem: Problem, entries: list[Entry]) -> Json | N
             name: {
                 one["name"]: _over_splits(found, one, problem, drawn)
                 for one in lists
-                if _places(found[0], one) is not None
+                if all(_places(record, one) is not None for record in found)
             }
             for name, found in whole.items()
         },
@@ -305,7 +305,7 @@ def _leaders(whole: dict[str, Any], one: Json, problem: Problem, drawn: Drawn) -
         ]
         if all(np.isfinite(each).all() for each in by_row):
             losses[name] = by_row
-    if not losses:
+    if len(losses) < 2:  # nobody to be compared with
         return []
     versus = differences.versus_first(losses, _rows_of(problem, one, one["levels"][-1], drawn))
     return sorted((name for name in versus if versus[name]["indistinguishable"]), key=lambda n: versus[n]["difference"])

@@ -185,7 +185,7 @@ def _one(
     else:
         record.identity = _identity(ledger, problem, fold, entry)
         ledger.add(problem, fold, entry, predictor, record, grades)
-    ledger.just_done = key
+    ledger.just_done, ledger.live = key, None
     on_change()
     ledger.just_done = None
 

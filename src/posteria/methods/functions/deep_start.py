@@ -24,6 +24,8 @@ START_LENGTHS = tuple(2.0**power for power in range(-2, 4))  # times the typical
 def best_process(kernel: str, sample: np.ndarray, y: np.ndarray, given: float | None) -> tuple[float, float, float]:
     """Length, noise and amplitude of largest evidence given features; a `given` noise is kept."""
     typical, best = typical_distance(sample), (-math.inf, 1.0, 1.0, 1.0)
+    if not np.any(y):  # nothing to explain: any amplitude will do
+        return typical, 1.0 if given is None else given, 1.0
     for factor in START_LENGTHS:
         length = factor * typical
         matrix = kernel_matrix(kernel, first_kernel(kernel, sample.shape[1], length), sample, sample)
