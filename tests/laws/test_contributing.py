@@ -37,6 +37,7 @@ NO_HOOKS = {
         "ps1",
         "read_rows",
         "kernel",  # of an IPython shell
+        "_likelihood",  # of a prediction, by which a card knows classes
     ),
     # settings by which a fit knows that a method needs all rows at once
     *("tune", "structure", "variance_reduction"),
