@@ -14,12 +14,13 @@ import time
 import jax
 import jax.numpy as jnp
 import numpy as np
-from lenet5 import BATCH_SIZE, images, num_cores
+from steps import CASES, images, num_cores
 
 import posteria as po
 from posteria.nn import convolution as convolutions
 
 REPEATS = 30
+BATCH_SIZE = CASES["lenet5"][0]
 
 
 def operations():

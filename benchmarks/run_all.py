@@ -11,7 +11,7 @@ from measure import ROOT
 SCRIPTS = (
     "leapfrog",
     "chains",
-    "lenet5",
+    "steps",
     "overhead",
     "memory",
     "defaults",

@@ -29,7 +29,9 @@ def tables(results: Path) -> dict[str, str]:
 def verdicts(results: Path, file: str, problem: str) -> str:
     """A list of what a study said of a problem, its reference first."""
     text = (results / f"{file}.txt").read_text("utf-8")
-    said = [line for line in text.splitlines() if line.startswith(problem) and VERDICT.search(line)]
+    said = [
+        line for line in text.splitlines() if line.startswith((f"{problem}:", f"{problem},")) and VERDICT.search(line)
+    ]
     after = re.search(rf"^{problem}: .*\n((?:HMC.*\n)+)", text, re.M)
     reference = after.group(1).splitlines() if after else []
     return "".join(f"- {line}\n" for line in [*reference, *said])

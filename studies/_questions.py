@@ -5,12 +5,14 @@ same networks are narrow, images are small and rows few, so that two CPU cores b
 stand in one folder, so that an HMC reference serves every question, and a study that was stopped goes on.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from argparse import Namespace
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from _study import begin
 
 import posteria as po
 
@@ -45,14 +47,31 @@ class Scale(NamedTuple):
     units: int  # hidden units, embedding and cells, or channels
     pixels: int  # a side, of images
     hmc: po.HMC
+    sweep: po.HMC | None = None  # of many priors, where HMC itself is too long for that
 
 
-SCALES = {
+SCALES = {  # "mnist-28" has the border of the images, which is always dark
+    ("mnist-28", "small"): Scale(500, 1000, 50, 28, po.HMC(num_chains=3, num_draws=50, num_warmup=30)),
+    ("mnist-28", "full"): Scale(2000, 2000, 50, 28, po.HMC(num_chains=4, num_draws=200, num_warmup=100)),
     ("mnist", "small"): Scale(480, 1000, 32, 14, po.HMC(num_chains=3, num_draws=60, num_warmup=40)),
     ("mnist", "full"): Scale(2000, 2000, 50, 14, po.HMC(num_chains=4, num_draws=200, num_warmup=100)),
-    ("imdb", "small"): Scale(480, 1000, 8, 0, po.HMC(num_chains=2, num_draws=30, num_warmup=30, max_leapfrog=60)),
+    ("imdb", "small"): Scale(
+        480,
+        1000,
+        8,
+        0,
+        po.HMC(num_chains=3, num_draws=60, num_warmup=30, max_leapfrog=200),
+        po.HMC(num_chains=2, num_draws=30, num_warmup=20, max_leapfrog=100),
+    ),
     ("imdb", "full"): Scale(4800, 5000, 32, 0, po.HMC(num_chains=3, num_draws=100, num_warmup=50)),
-    ("cifar", "small"): Scale(320, 500, 4, 8, po.HMC(num_chains=2, num_draws=20, num_warmup=25, max_leapfrog=50)),
+    ("cifar", "small"): Scale(
+        320,
+        1000,
+        4,
+        8,
+        po.HMC(num_chains=3, num_draws=40, num_warmup=20, max_leapfrog=150),
+        po.HMC(num_chains=2, num_draws=20, num_warmup=15, max_leapfrog=60),
+    ),
     ("cifar", "full"): Scale(2000, 2000, 8, 16, po.HMC(num_chains=3, num_draws=100, num_warmup=50)),
 }
 IMDB_WORDS = {"small": 1000, "full": 5000}
@@ -62,19 +81,21 @@ def problem(name: str, scale: str) -> Problem:
     sizes = SCALES[name, scale]
     if name == "imdb":
         return _imdb(sizes, IMDB_WORDS[scale])
-    data = "mnist" if name == "mnist" else "cifar10"
+    data = "cifar10" if name == "cifar" else "mnist"
     parts = po.data.load(data, "train"), po.data.load(data, "test")
     rows = sizes.num_train, sizes.num_test
     images, test_images = (_smaller(part.x[:number], sizes.pixels) for part, number in zip(parts, rows))
     y, y_test = (np.asarray(part.y[:number]) for part, number in zip(parts, rows))
-    if name == "mnist":
+    if data == "mnist":
         std = images.std()  # not centred: what is dark stays 0
 
         def to_inputs(images: np.ndarray) -> np.ndarray:
             return (images / std).reshape(len(images), -1)
 
-        network, leaf = po.nn.mlp((sizes.units,), outputs=10), None
-        about = f"{sizes.pixels} x {sizes.pixels} pixels (MNIST: 28 x 28), one hidden layer of {sizes.units}"
+        hidden = (sizes.units,) * (2 if name == "mnist-28" else 1)
+        network, leaf = po.nn.mlp(hidden, outputs=10), None
+        layers = "one hidden layer" if len(hidden) == 1 else "two hidden layers"
+        about = f"{sizes.pixels} x {sizes.pixels} pixels (MNIST: 28 x 28), {layers} of {sizes.units}"
     else:
         mean, std = images.mean((0, 1, 2)), images.std((0, 1, 2))
 
@@ -169,6 +190,12 @@ def hmc(problem: Problem, scale: str, **changes: Any) -> po.HMC:
     return replace(SCALES[problem.name, scale].hmc, start=_point(scale), **changes)
 
 
+def sweep(problem: Problem, scale: str) -> po.HMC | None:
+    """A shorter HMC for fits under many priors; None where the reference's own serves."""
+    shorter = SCALES[problem.name, scale].sweep
+    return None if shorter is None else replace(shorter, start=_point(scale))
+
+
 def reference(problem: Problem, scale: str, out: Path) -> po.Posterior:
     """HMC under the paper's prior; prints what the problem is, and how far its functions have converged."""
     method = hmc(problem, scale)
@@ -187,6 +214,22 @@ def converged(posterior: po.Posterior, problem: Problem) -> str:
 
 
 # ---- words and tables
+
+
+def answer(
+    doc: str | None,
+    ask: Callable[[Problem, Namespace], Any],
+    draw: Callable[[Path, dict[str, Any]], None],
+    problems: Sequence[str] = PROBLEMS,
+    only: Mapping[str, Iterable[str]] | None = None,
+    **options: Any,
+) -> None:
+    """The `main` of a question: asked of each problem, the first alone at small scale if none are named; a picture."""
+    arguments = begin(doc, picture=True, folder=FOLDER, only={"problems": problems, **(only or {})}, **options)
+    names = arguments.problems or (problems[:1] if arguments.scale == "small" else problems)
+    found = {name: ask(problem(name, arguments.scale), arguments) for name in names}
+    if arguments.picture is not None:
+        draw(arguments.picture, found)
 
 
 def table(name: str, caption: str, columns: Sequence[str], lines: Iterable[Sequence[object]]) -> None:

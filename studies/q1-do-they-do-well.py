@@ -12,9 +12,8 @@ from argparse import Namespace
 from pathlib import Path
 
 import numpy as np
-from _questions import FOLDER, PROBLEMS, Problem, axes, fit, methods, percent, problem, reference, save, table
+from _questions import Problem, answer, axes, fit, methods, percent, reference, save, table
 from _scores import LEAST, NUM_ERRORS, by_chain
-from _study import begin
 
 import posteria as po
 
@@ -105,11 +104,7 @@ def draw(path: Path, found: dict[str, dict[str, tuple[float, float, float]]]) ->
 
 
 def main() -> None:
-    arguments = begin(__doc__, picture=True, folder=FOLDER, only={"problems": PROBLEMS})
-    names = arguments.problems or (("mnist",) if arguments.scale == "small" else PROBLEMS)
-    found = {name: ask(problem(name, arguments.scale), arguments) for name in names}
-    if arguments.picture is not None:
-        draw(arguments.picture, found)
+    answer(__doc__, ask, draw)
 
 
 if __name__ == "__main__":

@@ -19,9 +19,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from _questions import FOLDER, Problem, axes, fit, hmc, methods, percent, problem, save, table
+from _questions import Problem, answer, axes, fit, hmc, methods, percent, save, table
 from _scores import Score, difference, points_lost, score
-from _study import begin
 
 import posteria as po
 from posteria.comparison.tell import temperatures as told
@@ -68,7 +67,7 @@ def shifted(side: int) -> Any:
     return augment
 
 
-def ask(asked: Problem, arguments: Namespace, chosen: Namespace) -> dict[Series, dict[float, Found]]:
+def ask(asked: Problem, arguments: Namespace) -> dict[Series, dict[float, Found]]:
     print(f"\n{asked.name}: {asked.about}", flush=True)
     samplers = {
         "HMC": (hmc(asked, arguments.scale, num_chains=NUM_CHAINS, **LENGTH[arguments.scale]), {}),
@@ -78,13 +77,13 @@ def ask(asked: Problem, arguments: Namespace, chosen: Namespace) -> dict[Series,
         ),
     }
     found: dict[Series, dict[float, Found]] = {}
-    for prior in chosen.priors:
-        for likelihood in chosen.likelihoods:
+    for prior in arguments.priors or PRIORS:
+        for likelihood in arguments.likelihoods or LIKELIHOODS:
             modes = po.Ensemble(methods(asked, arguments.scale)["map"], NUM_CHAINS)
             model = asked.model(PRIORS[prior], LIKELIHOODS[likelihood])  # whose modes are those of every temperature
             folder = Path("q2") / f"modes-{prior}-{likelihood}".replace("/", "-")
             start = fit(asked, str(folder), modes, arguments.out, arguments.seed, model).sample(0, NUM_CHAINS)
-            for sampler in chosen.samplers:
+            for sampler in arguments.samplers or SAMPLERS:
                 method, more = samplers[sampler]
                 series = Series(prior, likelihood, sampler)
                 found[series] = {}
@@ -96,6 +95,8 @@ def ask(asked: Problem, arguments: Namespace, chosen: Namespace) -> dict[Series,
                     found[series][temperature] = Found(score(fitted, *asked.test), inside)
                 report(asked, series, found[series])
     summary(asked, found)
+    paper = " ".join(f"{at:g}: {accuracy:.1%}, {nats}" for at, (accuracy, nats) in PUBLISHED.items())
+    print(f"the paper's HMC on IMDB, by T: {paper} (off its figure)", flush=True)
     return found
 
 
@@ -165,19 +166,8 @@ def draw(path: Path, everything: dict[str, dict[Series, dict[float, Found]]]) ->
 
 
 def main() -> None:
-    only = {"problems": PROBLEMS, "priors": PRIORS, "likelihoods": LIKELIHOODS, "samplers": SAMPLERS}
-    arguments = begin(__doc__, picture=True, folder=FOLDER, only=only)
-    chosen = Namespace(
-        priors=arguments.priors or list(PRIORS),
-        likelihoods=arguments.likelihoods or list(LIKELIHOODS),
-        samplers=arguments.samplers or list(SAMPLERS),
-    )
-    names = arguments.problems or (("mnist",) if arguments.scale == "small" else PROBLEMS)
-    found = {name: ask(problem(name, arguments.scale), arguments, chosen) for name in names}
-    paper = " ".join(f"{at:g}: {accuracy:.1%}, {nats}" for at, (accuracy, nats) in PUBLISHED.items())
-    print(f"the paper's HMC on IMDB, by T: {paper} (off its figure)")
-    if arguments.picture is not None:
-        draw(arguments.picture, found)
+    only = {"priors": PRIORS, "likelihoods": LIKELIHOODS, "samplers": SAMPLERS}
+    answer(__doc__, ask, draw, problems=PROBLEMS, only=only)
 
 
 if __name__ == "__main__":

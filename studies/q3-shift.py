@@ -7,23 +7,23 @@ the first layer it is not. Corruptions are applied at the network's resolution, 
 at ImageNet-C's, as MNIST-C has it. Wanted: HMC below MAP under the noise corruptions, and at least half of that gap
 closed by EmpCov.
 
-    make study NAME=q3-shift                MNIST at 14 x 14: minutes
+    make study NAME=q3-shift                MNIST with its dark border: minutes
     make study NAME=q3-shift SCALE=full     MNIST, CIFAR-10, all corruptions: hours; interrupted, it goes on
 """
 
 import functools
+import itertools
 from argparse import Namespace
 from pathlib import Path
 
 import jax
 import numpy as np
-from _questions import FOLDER, Problem, axes, converged, fit, hmc, methods, percent, problem, reference, save, table
-from _study import begin
+from _questions import Problem, answer, axes, converged, fit, hmc, methods, percent, reference, save, table
 
 import posteria as po
 from posteria.shift import noises
 
-PROBLEMS = ("mnist", "cifar")
+PROBLEMS = ("mnist-28", "cifar")
 NOISES = ("gaussian_noise", "shot_noise", "impulse_noise")
 OTHERS = ("gaussian_blur", "pixelate", "contrast", "brightness")
 LARGE = {  # Hendrycks & Dietterich 2019, for ImageNet; Mu & Gilmer 2019 take them for digits
@@ -33,76 +33,63 @@ LARGE = {  # Hendrycks & Dietterich 2019, for ImageNet; Mu & Gilmer 2019 take th
 }
 SEVERITIES = {"small": (1, 3, 5), "full": (1, 2, 3, 4, 5)}
 WANTED = 0.5  # of the gap
-NUM_CHECKED = 20  # draws of the prior
 NOISE_ERRORS = 2  # standard errors
 # accuracy in % on CIFAR-10 and CIFAR-10-C, of the paper's table
 PUBLISHED = {"hmc": (89.6, 70.9), "map": (83.4, 71.0), "ensemble": (88.5, 77.0), "sghmc": (89.4, 78.2)}
 Right = dict[tuple[str, int], np.ndarray]  # by corruption and severity, (n,): which images were right
 
 
-def empirical(asked: Problem) -> tuple[Problem, po.Model]:
-    """EmpCov of the scale of the paper's prior: N(0, variance) where inputs vary as they do on average.
+def empirical(asked: Problem) -> po.Model:
+    """EmpCov of the scale at which what the first layer makes of the training inputs varies as under the paper's prior.
 
-    Of a dense layer in the coordinates in which it is white, where HMC needs a twentieth of the steps: weights w = L v
-    with v ~ N(0, variance) are inputs x L, the same functions, the same posterior.
+    With a variance of the paper's on average it would be many times as wide there: the weights are large where inputs
+    are.
     """
-    x = asked.train[0]
-    fan_in = 9 * x.shape[-1] if asked.first_leaf else x.shape[1]  # of a 3 x 3 convolution, or of all pixels
-    std = asked.variance**0.5
-    rest = po.priors.Normal(std)
-    prior = po.priors.EmpiricalCovariance(x, scale=std * fan_in**0.5, rest=rest, leaf=asked.first_leaf)
-    if asked.first_leaf:
-        return asked, asked.model(prior)
-    (leaf,) = (leaf for leaf in asked.model(prior).leaves(x) if leaf.input_axis is not None)
-    draws = [np.asarray(prior.sample(key, leaf)) for key in jax.random.split(jax.random.key(0), NUM_CHECKED)]
-    factor = prior.factor(leaf) / std
-    white = np.linalg.solve(factor, np.concatenate(draws, axis=1))
-    print(f"EmpCov in white coordinates: deviation {white.std():.4f}, {std:.4f} wanted", flush=True)
+    x, std = asked.train[0], asked.variance**0.5
 
-    def to_inputs(images: np.ndarray) -> np.ndarray:
-        return asked.to_inputs(images) @ factor
+    def prior(scale: float) -> po.priors.EmpiricalCovariance:
+        return po.priors.EmpiricalCovariance(x, scale=scale, rest=po.priors.Normal(std), leaf=asked.first_leaf)
 
-    train, test = ((x @ factor, y) for x, y in (asked.train, asked.test))
-    moved = asked._replace(train=train, test=test, to_inputs=to_inputs)
-    return moved, moved.model()
+    one = prior(1.0)
+    (leaf,) = (leaf for leaf in asked.model(one).leaves(x) if one.correlates(leaf))
+    covariance = one.factor(leaf).astype(np.float64) @ one.factor(leaf).T
+    size = len(covariance)
+    moment = size * covariance - one.epsilon * np.eye(size)  # of the inputs, whose mean square is 1 in these units
+    scale = std * (size / np.sum(moment * covariance)) ** 0.5
+    print(f"EmpCov: scale {scale:.3f}, as wide on training inputs as N(0, {asked.variance:g})", flush=True)
+    return asked.model(prior(float(scale)))
 
 
-def fits(asked: Problem, arguments: Namespace) -> dict[str, tuple[po.Posterior, Problem]]:
-    """With the problem whose inputs each takes."""
-    plain = reference(asked, arguments.scale, arguments.out)
-    found = {"hmc": (plain, asked)}
+def fits(asked: Problem, arguments: Namespace) -> dict[str, po.Posterior]:
+    found = {"hmc": reference(asked, arguments.scale, arguments.out)}
     rivals = methods(asked, arguments.scale)
     for name in ("map", "ensemble", "sghmc"):
-        fitted = fit(asked, f"{name}-{arguments.seed}", rivals[name], arguments.out, key=arguments.seed + 1)
-        found[name] = fitted, asked
-    moved, model = empirical(asked)
+        found[name] = fit(asked, f"{name}-{arguments.seed}", rivals[name], arguments.out, key=arguments.seed + 1)
+    model = empirical(asked)
     for name, method in (("hmc", hmc(asked, arguments.scale)), ("map", rivals["map"])):
-        fitted = fit(moved, f"{name}-empcov", method, arguments.out, key=0, model=model)
-        found[f"{name}, EmpCov"] = fitted, moved
-    print(f"HMC with EmpCov: {converged(found['hmc, EmpCov'][0], moved)}", flush=True)
+        found[f"{name}, EmpCov"] = fit(asked, f"{name}-empcov", method, arguments.out, key=0, model=model)
+    print(f"HMC with EmpCov: {converged(found['hmc, EmpCov'], asked)}", flush=True)
     return found
 
 
 def ask(asked: Problem, arguments: Namespace) -> dict[str, Right]:
     fitted = fits(asked, arguments)
-    found: dict[str, Right] = {name: {} for name in fitted}
+    y, severities = asked.test[1], SEVERITIES[arguments.scale]
     names = (*NOISES, *OTHERS) if arguments.scale == "small" else po.shift.COMMON
-    y = asked.test[1]
-    for name, (posterior, own) in fitted.items():
-        found[name]["none", 0] = np.asarray(posterior.predict(own.test[0]).probs).argmax(1) == y
-    for corruption in names:
-        for severity in SEVERITIES[arguments.scale]:
-            images = corrupted(asked, corruption, severity)
-            for name, (posterior, own) in fitted.items():
-                x = own.to_inputs(images).astype(np.float32)
-                found[name][corruption, severity] = np.asarray(posterior.predict(x).probs).argmax(1) == y
+    inputs = {("none", 0): asked.test[0]}
+    for corruption, severity in itertools.product(names, severities):
+        inputs[corruption, severity] = asked.to_inputs(corrupted(asked, corruption, severity)).astype(np.float32)
+    found: dict[str, Right] = {
+        name: {at: np.asarray(posterior.predict(x).probs).argmax(1) == y for at, x in inputs.items()}
+        for name, posterior in fitted.items()
+    }
     report(asked, found)
     return found
 
 
 def corrupted(asked: Problem, corruption: str, severity: int) -> np.ndarray:
     """`po.shift.corrupt`, whose sizes are CIFAR-10-C's; on digits noise has the sizes of large images, as MNIST-C's."""
-    if asked.name != "mnist" or corruption not in LARGE:
+    if asked.name == "cifar" or corruption not in LARGE:
         return np.asarray(po.shift.corrupt(asked.test_images, corruption, severity, key=severity), np.float32)
     add = functools.partial(getattr(noises, corruption), **{LARGE[corruption][0]: LARGE[corruption][1][severity - 1]})
     keys = jax.random.split(jax.random.key(severity), len(asked.test_images))
@@ -170,11 +157,7 @@ def draw(path: Path, everything: dict[str, dict[str, Right]]) -> None:
 
 
 def main() -> None:
-    arguments = begin(__doc__, picture=True, folder=FOLDER, only={"problems": PROBLEMS})
-    names = arguments.problems or (("mnist",) if arguments.scale == "small" else PROBLEMS)
-    found = {name: ask(problem(name, arguments.scale), arguments) for name in names}
-    if arguments.picture is not None:
-        draw(arguments.picture, found)
+    answer(__doc__, ask, draw, problems=PROBLEMS)
 
 
 if __name__ == "__main__":

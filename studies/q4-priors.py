@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _questions import FOLDER, PROBLEMS, Problem, axes, fit, hmc, methods, percent, problem, save, table
-from _study import begin
+from _questions import Problem, answer, axes, fit, hmc, methods, percent, save, sweep, table
 
 import posteria as po
 
@@ -46,7 +45,10 @@ def families(variance: float) -> dict[str, Any]:
 
 def ask(asked: Problem, arguments: Namespace) -> dict[str, dict[Any, tuple[float, float, float]]]:
     print(f"\n{asked.name}: {asked.about}")
-    method = hmc(asked, arguments.scale)
+    shorter = sweep(asked, arguments.scale)
+    method = shorter or hmc(asked, arguments.scale)
+    length = f"{method.num_chains} chains of {method.num_warmup} + {method.num_draws}"
+    print(f"HMC: {length}, at most {method.max_leapfrog} steps a draw", flush=True)
     rival = methods(asked, arguments.scale)["map"]
     mode = fit(asked, f"map-{arguments.seed}", rival, arguments.out, key=arguments.seed + 1)
     line = quality(mode, asked)
@@ -58,7 +60,9 @@ def ask(asked: Problem, arguments: Namespace) -> dict[str, dict[Any, tuple[float
     priors += [("family", name, prior) for name, prior in families(asked.variance).items()]
     for kind, name, prior in priors:
         is_reference = prior == po.priors.Normal(asked.variance**0.5)
-        folder = "hmc" if is_reference else f"hmc-{kind}-{name if kind == 'family' else round(1 / name)}"
+        folder = f"hmc-{kind}-{name if kind == 'family' else round(1 / name)}"
+        if is_reference:
+            folder = "hmc" if shorter is None else "hmc-paper"
         posterior = fit(asked, folder, method, arguments.out, model=asked.model(prior))
         found[kind][name] = quality(posterior, asked)
     paper = PUBLISHED.get(asked.name, {})
@@ -123,11 +127,7 @@ def draw(path: Path, everything: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    arguments = begin(__doc__, picture=True, folder=FOLDER, only={"problems": PROBLEMS})
-    names = arguments.problems or (("mnist",) if arguments.scale == "small" else PROBLEMS)
-    found = {name: ask(problem(name, arguments.scale), arguments) for name in names}
-    if arguments.picture is not None:
-        draw(arguments.picture, found)
+    answer(__doc__, ask, draw)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """EmpCov: draws have the inputs' covariance, the density is SciPy's, dead inputs have next to no weights."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
@@ -68,6 +69,70 @@ def test_a_shift_along_a_dead_input_is_not_amplified():
         return posterior.functions(0, shifted, 200).std(0).mean()
 
     assert spread(po.priors.EmpiricalCovariance(X)) < 0.1 * spread(po.priors.FanIn())
+
+
+def white_coordinates(axis=0, scale=2.0):
+    """Of a network of one hidden layer whose kernel has the inputs along an axis; the rest of the prior is Normal."""
+    from posteria.models.coordinates import Coordinates
+
+    def init(key, x):
+        return {"kernel": jax.random.normal(key, (3, 5) if axis == 0 else (5, 3)), "last": jnp.ones((5, 1))}
+
+    def apply(w, x):
+        return jnp.tanh(x @ (w["kernel"] if axis == 0 else w["kernel"].T)) @ w["last"]
+
+    prior = po.priors.EmpiricalCovariance(X, scale, rest=po.priors.Normal(0.3))
+    target = po.Target(po.Model(po.Network(init, apply), po.likelihoods.Gaussian(0.5), prior), (X, X[:, :1]))
+    return target, Coordinates(target.without_data())
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_samplers_coordinates_are_white(axis):
+    """In them the prior is N(0, I), whatever it correlates, and the density is that of the weights."""
+    target, flat = white_coordinates(axis)
+    z = jax.random.normal(jax.random.key(1), (20,))
+    expected = -0.5 * float(jnp.sum(z**2))
+    assert abs(float(flat.log_prior(z) - flat.log_prior(jnp.zeros(20))) - expected) < 1e-4 * abs(expected)
+    params = flat.to_params(z)
+    np.testing.assert_allclose(flat.to_units(params), z, atol=2e-4)
+    np.testing.assert_allclose(flat.to_weights(z), np.concatenate([np.ravel(w) for w in jax.tree.leaves(params)]))
+    assert abs(float(flat.log_density(z, target.data) - target.log_density(params))) < 1e-2  # of some thousand nats
+    several = flat.several_params(jnp.stack([z, 2 * z]))
+    np.testing.assert_allclose(flat.starts(several), jnp.stack([z, 2 * z]), atol=4e-4)
+
+    keys = jax.random.split(jax.random.key(2), 4000)
+    white = np.asarray(jax.vmap(lambda key: flat.to_units(target.sample_prior(key)))(keys), np.float64)
+    moments = white.T @ white / len(keys)
+    error = np.sqrt((1 + np.eye(20)) / len(keys))  # of products of standard Normals
+    assert (np.abs(moments - np.eye(20)) < 4.5 * error).all() and (np.abs(white.mean(0)) < 4.5 * 4000**-0.5).all()
+
+
+def test_the_constant_between_the_densities_is_the_jacobian():
+    _, flat = white_coordinates()
+    jacobian = jax.jacobian(flat.to_weights)(jnp.zeros(20))
+    log_volume = np.linalg.slogdet(np.asarray(jacobian, np.float64))[1]
+    normal = stats.norm.logpdf(np.zeros(20)).sum()
+    assert abs(float(flat.log_prior(jnp.zeros(20))) + log_volume - normal) < 1e-3 * abs(normal)
+
+
+def test_hmc_of_a_linear_model_is_the_posterior_in_closed_form():
+    noise, y = 0.3, X[:, 0] - 0.5 * X[:, 1]
+    prior = po.priors.EmpiricalCovariance(X, rest=po.priors.Normal(1e-3))
+    network = po.Network(lambda key, x: jnp.zeros((3, 1)), lambda w, x: x @ w)
+    model = po.Model(network, prior=prior, likelihood=po.likelihoods.Gaussian(noise))
+    method = po.HMC(num_chains=4, num_draws=400, num_warmup=200)
+    posterior = po.fit(model, (X[:20], y[:20]), method, progress=False)
+    precision = np.linalg.inv(covariance(X, 1.0, 1e-4)) + X[:20].T.astype(np.float64) @ X[:20] / noise**2
+    expected = np.linalg.inv(precision)
+    mean = expected @ X[:20].T.astype(np.float64) @ y[:20] / noise**2
+    factor = np.linalg.cholesky(expected)
+    drawn = np.asarray(posterior.stored.flat, np.float64) - mean  # (chain, draw, 3)
+    white = np.linalg.solve(factor, drawn.reshape(-1, 3).T).reshape(3, 4, 400)
+    ess = np.array([po.diagnostics.ess_mean(each) for each in white])
+    assert ess.min() > 200, "a trajectory in units of the prior moves far along every direction"
+    assert (np.abs(white.mean((1, 2))) < 4.5 / np.sqrt(ess)).all()
+    squares = np.array([po.diagnostics.ess_mean(each**2) for each in white])
+    assert (np.abs((white**2).mean((1, 2)) - 1) < 4.5 * np.sqrt(2 / squares)).all()
 
 
 def test_what_it_cannot_serve_is_refused():

@@ -128,6 +128,7 @@ def test_command_line_spellings():
     assert nn.parse("mlp:50,20", outputs=3) is nn.mlp((50, 20), outputs=3)
     assert nn.parse("mlp", outputs=3) is nn.mlp(outputs=3)
     assert nn.parse("mlp:", outputs=3) is nn.mlp((), outputs=3)
+    assert nn.parse("resnet20-frn:4", outputs=3) is nn.resnet20_frn(3, width=4)
     for text, constructor in {
         "lenet-300-100": nn.lenet_300_100,
         "lenet5": nn.lenet5,
@@ -308,6 +309,8 @@ def test_a_token_outside_the_vocabulary_is_not_taken_for_another():
         lambda: nn.parse("mlp:50,,50", outputs=1),
         lambda: nn.parse("mlp:wide", outputs=1),
         lambda: nn.parse("lenet5:3", outputs=1),
+        lambda: nn.parse("resnet20-frn:4,4", outputs=1),
+        lambda: nn.parse("resnet20-frn:", outputs=1),
         lambda: nn.parse("lenet_300_100", outputs=1),
     ],
 )

@@ -1,7 +1,7 @@
 """A log density of the user's own, as a target for samplers."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -48,6 +48,7 @@ class Density:
     total_weight = 0.0
     temperature = 1.0
     caveat = ""
+    correlated: ClassVar[dict[int, Any]] = {}
     scales = None
     augment = None
 

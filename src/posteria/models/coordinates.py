@@ -1,7 +1,8 @@
 """Flat coordinates in units of the prior: `weights = scale * z`, one vector z for all leaves.
 
 One trajectory length and one first step size then serve every layer, and a sampler's state is one leaf. Scales that
-are inferred are among the coordinates, as logarithms, and z is relative to them: so there is no funnel.
+are inferred are among the coordinates, as logarithms, and z is relative to them: so there is no funnel. Where the prior
+correlates the entries of a leaf, z is white: weights = L z.
 """
 
 from collections.abc import Callable
@@ -13,6 +14,7 @@ import numpy as np
 from posteria import tree
 from posteria.compiled import kept
 from posteria.data.arrays import Data
+from posteria.models.leaf import Leaf
 from posteria.models.target import Density, Target
 
 LogDensity = Callable[[jax.Array], jax.Array]  # of a flat position
@@ -23,44 +25,67 @@ class Coordinates:
 
     def __init__(self, target: Target | Density) -> None:
         self._target: Any = target
-        self._has_scales = bool(target.scales)
-        structs = tree.widened(target.structs) if self._has_scales else target.structs  # z is no weight of the network
+        self._correlated = target.correlated
+        self._is_scaled = not target.scales and not self._correlated  # each entry by itself
+        structs = target.structs if self._is_scaled else tree.widened(target.structs)  # z is no weight of the network
         self._unravel = tree.unraveller(structs)
+        units = self._of_correlated(lambda unit, leaf: 1.0, target.units)
         self._unit = tree.ravel(
-            jax.tree.map(lambda unit, leaf: np.full(leaf.shape, unit, np.float32), target.units, target.structs)
+            jax.tree.map(lambda unit, leaf: np.full(leaf.shape, unit, np.float32), units, target.structs)
         )
 
     def to_units(self, params: tree.Params) -> jax.Array:
-        if self._has_scales:
-            params = self._target.relative(params)
-        return tree.ravel(params) / self._unit
+        return tree.ravel(params if self._is_scaled else self._relative(params)) / self._unit
 
     def starts(self, params: tree.Params) -> jax.Array:
         """The same of several, with a leading axis: (start, size)."""
-        if self._has_scales:
-            params = jax.jit(jax.vmap(self._target.relative))(params)  # one function, not each of its operations
+        if not self._is_scaled:
+            params = jax.jit(jax.vmap(self._relative))(params)  # one function, not each of its operations
         return jax.device_put(np.asarray(tree.ravel_each(params)) / np.asarray(self._unit))
 
     def to_weights(self, z: jax.Array) -> jax.Array:
-        return tree.ravel(self.to_params(z)) if self._has_scales else z * self._unit
+        return z * self._unit if self._is_scaled else tree.ravel(self.to_params(z))
 
     def to_params(self, z: jax.Array) -> tree.Params:
-        relative = self._unravel(z * self._unit)
-        return self._target.absolute(relative) if self._has_scales else relative
+        weights = self._target.absolute(self._weights(z)) if self._target.scales else self._weights(z)
+        return tree.cast_like(weights, self._target.structs) if self._correlated else weights
 
     def several_params(self, z: Any) -> tree.Params:
         """The same of several, (several, size) -> a leading axis: on the host, or as one compiled function."""
-        if self._has_scales:
+        if not self._is_scaled:
             return _several_params(self)(z)
         return self._unravel(np.asarray(z) * np.asarray(self._unit))
 
     def log_density(self, z: jax.Array, data: Data, likelihood_power: jax.Array | float = 1.0) -> jax.Array:
         """Up to the constant of the change of units."""
-        return self._target.relative_log_density(self._unravel(z * self._unit), data, likelihood_power)
+        return self._target.relative_log_density(self._weights(z), data, likelihood_power)
 
     def log_prior(self, z: jax.Array) -> jax.Array:
         """Likewise, of the prior alone, not tempered."""
-        return self._target.relative_log_prior(self._unravel(z * self._unit))
+        return self._target.relative_log_prior(self._weights(z))
+
+    def _weights(self, z: jax.Array) -> tree.Params:
+        """Relative to their scales, where these are inferred."""
+        return self._of_correlated(lambda white, leaf: self._prior.coloured(white, leaf), self._unravel(z * self._unit))
+
+    def _relative(self, params: tree.Params) -> tree.Params:
+        relative = self._target.relative(params) if self._target.scales else params
+        return self._of_correlated(lambda value, leaf: self._prior.whitened(value, leaf), relative)
+
+    @property
+    def _prior(self) -> Any:
+        return self._target.model.prior
+
+    def _of_correlated(self, change: Callable[[Any, Leaf], Any], params: tree.Params) -> tree.Params:
+        """With the leaves changed that the prior correlates."""
+        if not self._correlated:
+            return params
+        leaves, treedef = jax.tree.flatten(params["network"])
+        changed = [
+            change(each, self._correlated[number]) if number in self._correlated else each
+            for number, each in enumerate(leaves)
+        ]
+        return params | {"network": treedef.unflatten(changed)}
 
 
 @kept

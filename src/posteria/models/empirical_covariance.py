@@ -31,7 +31,8 @@ class EmpiricalCovariance:
     leaf it is (`leaf="layers/0/kernel"`, shell globs allowed), of shape (height, width, channels, outputs): C is then
     that of patches. EmpCov: Izmailov et al. 2021b, Dangers of Bayesian Model Averaging under Covariate Shift.
 
-    Compared by identity; a posterior that was fitted with it is loaded with `prior=`.
+    Samplers move in coordinates in which it is white (w = L z, L the Cholesky factor), so that directions of little
+    variance do not shorten their steps. Compared by identity; a posterior fitted with it is loaded with `prior=`.
     """
 
     is_proper: ClassVar[bool] = True
@@ -74,20 +75,13 @@ class EmpiricalCovariance:
     def log_prob(self, value: jax.Array, leaf: Leaf) -> jax.Array:
         if not self._is_first(leaf):
             return self.rest.log_prob(value, leaf)
-        factor = jnp.asarray(self.factor(leaf))
-        white = solve_triangular(factor, self._columns(densities.widen(value), leaf), lower=True)
-        return densities.normal(white, jnp.log(jnp.diag(factor))[:, None]).sum()
+        white = self._columns(self.whitened(value, leaf), leaf)
+        return densities.normal(white, jnp.log(jnp.diag(self.factor(leaf)))[:, None]).sum()
 
     def sample(self, key: jax.Array, leaf: Leaf) -> jax.Array:
         if not self._is_first(leaf):
             return self.rest.sample(key, leaf)
-        factor = jnp.asarray(self.factor(leaf))
-        outputs = math.prod(leaf.shape) // len(factor)
-        drawn = factor @ jax.random.normal(key, (len(factor), outputs))
-        axis = self._axis(leaf)
-        shape = leaf.shape if axis is None else (leaf.shape[axis], *leaf.shape[:axis], *leaf.shape[axis + 1 :])
-        shaped = drawn.reshape(shape)
-        return (shaped if axis is None else jnp.moveaxis(shaped, 0, axis)).astype(leaf.dtype)
+        return self.coloured(jax.random.normal(key, leaf.shape), leaf).astype(leaf.dtype)
 
     def unit(self, leaf: Leaf) -> float:
         if not self._is_first(leaf):
@@ -96,6 +90,19 @@ class EmpiricalCovariance:
 
     def normal(self, leaf: Leaf) -> tuple[ArrayLike, ArrayLike] | None:
         return None if self._is_first(leaf) else normal_of(self.rest, leaf)
+
+    # ---- coordinates in which a draw of a leaf is independent standard Normals: samplers move in them
+
+    def correlates(self, leaf: Leaf) -> bool:
+        return self._is_first(leaf)
+
+    def whitened(self, value: jax.Array, leaf: Leaf) -> jax.Array:
+        columns = self._columns(densities.widen(value), leaf)
+        return self._as_leaf(solve_triangular(jnp.asarray(self.factor(leaf)), columns, lower=True), leaf)
+
+    def coloured(self, white: jax.Array, leaf: Leaf) -> jax.Array:
+        """The way back."""
+        return self._as_leaf(jnp.asarray(self.factor(leaf)) @ self._columns(densities.widen(white), leaf), leaf)
 
     # ---- the leaf that meets the inputs
 
@@ -111,6 +118,14 @@ class EmpiricalCovariance:
         axis = self._axis(leaf)
         first = value if axis is None else jnp.moveaxis(value, axis, 0)
         return first.reshape(len(self.factor(leaf)), -1)
+
+    def _as_leaf(self, columns: jax.Array, leaf: Leaf) -> jax.Array:
+        """The way back."""
+        axis = self._axis(leaf)
+        if axis is None:
+            return columns.reshape(leaf.shape)
+        shape = leaf.shape[axis], *leaf.shape[:axis], *leaf.shape[axis + 1 :]
+        return jnp.moveaxis(columns.reshape(shape), 0, axis)
 
     def factor(self, leaf: Leaf) -> np.ndarray:
         """Lower triangular, of the covariance of one output's weights: (inputs, inputs)."""

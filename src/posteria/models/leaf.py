@@ -25,6 +25,10 @@ class Prior(Protocol):
     the prior is Normal (numbers or arrays of the leaf's shape), None where it is not: expectations are then in closed
     form. `meets_inputs = True` asks for `input_axis` in leaves.
 
+    One that correlates the entries of a leaf may have three more, so that samplers move in white coordinates:
+    `correlates(leaf)`, and of such a leaf `whitened(value, leaf)`, linear, of which a draw is independent standard
+    Normals, and `coloured(white, leaf)`, the way back.
+
     A prior with scales to infer has four more; all that is above is then said of z, where weights are w = scale * z:
 
     - `init(leaf) -> own`: a dictionary of what is inferred for the leaf, where it starts; {} where there is nothing;

@@ -298,6 +298,12 @@ class Target:
         rest = {name: part for name, part in structs.items() if name != "network"}
         return jax.tree.map(lambda _: 1.0, rest) | {"network": network}
 
+    @property
+    def correlated(self) -> dict[int, Leaf]:
+        """Leaves whose entries the prior correlates, by their place in the network: samplers move in white ones."""
+        correlates = getattr(self.model.prior, "correlates", None)
+        return {place: leaf for place, leaf in enumerate(self._leaves) if correlates is not None and correlates(leaf)}
+
     def init(self, key: jax.Array) -> Params:
         """A start from the network's own initialiser (a trained network: its weights)."""
         key_network, key_likelihood = jax.random.split(key)

@@ -89,6 +89,10 @@ def cnn_lstm(
 ACTIVATIONS = ("relu", "tanh", "swish", "unit_swish")
 CONSTRUCTORS = {function.__name__: function for function in (mlp, lenet_300_100, lenet5, resnet20_frn, cnn_lstm)}
 SPELLINGS = {name.replace("_", "-"): name for name in CONSTRUCTORS}  # on the command line
+SIZED: dict[str, Callable[[str], Json]] = {  # what may follow a colon
+    "mlp": lambda sizes: {"hidden": [int(size) for size in sizes.split(",") if sizes]},
+    "resnet20-frn": lambda width: {"width": int(width)},
+}
 MODULES = {  # imported when a network is first used: `import posteria` must not wait for Flax
     "mlp": ("blueprint", "MLP"),
     "lenet_300_100": ("blueprint", "LeNet300100"),
@@ -115,7 +119,7 @@ def build(spec: Json) -> Network:
 
 
 def parse(text: str, outputs: int) -> Network:
-    """A network from its command-line spelling: `mlp`, `mlp:50,50`, `mlp:` (linear), `lenet5`, `resnet20-frn`...
+    """A network from its command-line spelling: `mlp`, `mlp:50,50`, `mlp:` (linear), `lenet5`, `resnet20-frn:4` (width)
 
     `mypkg.nets:build` is your own: a network, or a function of the number of outputs that returns one.
     """
@@ -125,14 +129,15 @@ def parse(text: str, outputs: int) -> Network:
             found = found(outputs=outputs)
         return as_network(found)
     name, colon, sizes = text.partition(":")
-    if name not in SPELLINGS or (colon and name != "mlp"):
+    if name not in SPELLINGS or (colon and name not in SIZED):
         raise SettingError(f"network {text!r}", f"one of {', '.join(SPELLINGS)}", "layer sizes follow, as in mlp:50,50")
     settings: Json = {"outputs": outputs}
     if colon:
         try:
-            settings["hidden"] = [int(size) for size in sizes.split(",") if sizes]
+            settings |= SIZED[name](sizes)
         except ValueError as error:
-            raise SettingError(f"network {text!r}", "layer sizes as whole numbers", "write mlp:50,50") from error
+            fix = "write mlp:50,50" if name == "mlp" else f"write {name}:4"
+            raise SettingError(f"network {text!r}", "layer sizes as whole numbers", fix) from error
     return build({"name": SPELLINGS[name], "settings": settings})
 
 
