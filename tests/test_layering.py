@@ -14,7 +14,7 @@ ROOT = Path(posteria.__file__).parent
 
 # From the ground floor up; rooms on one line may know each other.
 FLOORS = [
-    {"cards", "compiled", "compiled_files", "disk", "errors", "logs", "machine", "own", "settings", "tree", "random"},
+    {"cards", "compiled", "disk", "errors", "logs", "machine", "own", "settings", "tree", "random"},
     {"diagnostics", "functions", "metrics"},
     {"data"},
     {"bridges", "modules", "networks", "nn"},
@@ -55,7 +55,7 @@ MAY_TOUCH_THE_WORLD = {
     "comparison/run/fitting.py",
     "comparison/run/runner.py",
     "comparison/tell/results.py",
-    "compiled_files.py",
+    "compiled.py",
     "data/cache.py",
     "data/table_file.py",
     "data/texts.py",
@@ -64,7 +64,6 @@ MAY_TOUCH_THE_WORLD = {
     "logs.py",
     "engine/checkpoint.py",
     "engine/chunks.py",
-    "engine/curves.py",
     "engine/distributed.py",
     "engine/loop.py",
     "engine/streaming.py",
@@ -74,7 +73,6 @@ MAY_TOUCH_THE_WORLD = {
     "posteriors/publish.py",
     "posteriors/publishing.py",
     "runs.py",
-    "posteriors/array_file.py",
     "posteriors/export.py",
     "posteriors/store.py",
 }

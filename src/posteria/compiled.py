@@ -4,19 +4,25 @@
 a network. It is stored on the user's object that it was made for (a network's `apply`, a density, or a closure made
 for one of these), so that it goes when that object goes: a table elsewhere would keep the object alive, since compiled
 code refers to it. What is made for no object is kept in one table of its own. All of it together is bounded: what was
-used least recently goes first.
+used least recently goes first. What XLA compiled is kept on disk as well, for other processes.
 """
 
 import contextlib
 import ctypes
 import dataclasses
 import gc
+import hashlib
 import itertools
+import os
+import platform
+import sys
 import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from functools import wraps
+from importlib.metadata import version
+from pathlib import Path
 from types import FunctionType
 from typing import Any, ParamSpec, TypeVar, cast
 
@@ -279,3 +285,81 @@ def give_back() -> None:
         with contextlib.suppress(OSError, AttributeError):  # another C library
             ctypes.CDLL(None).malloc_trim(0)
     _is_tidy = True
+
+
+# ---- on disk: JAX's own cache, in the user's cache folder
+
+DISK_BYTES = 512 * 2**20  # what was not used for longest goes first, down to a half
+LEAST_SECONDS = 0.0  # of compiling: many small functions take as long as a large one
+
+_is_on_disk = False
+
+
+def keep_on_disk() -> None:
+    """Set it up, once a process, before anything is compiled: a new process need not compile it again.
+
+    `POSTERIA_COMPILED` is another folder for it, or "off". Where JAX was told of a folder (`JAX_COMPILATION_CACHE_DIR`,
+    or `jax_compilation_cache_dir`), that one is taken, and nothing is changed.
+    """
+    global _is_on_disk
+    if _is_on_disk:
+        return
+    _is_on_disk = True
+    import jax
+
+    place, config = _folder(), jax.config.values
+    if place is None or config["jax_compilation_cache_dir"] or not config["jax_enable_compilation_cache"]:
+        return
+    with contextlib.suppress(OSError):  # no home, a full disk: then it is compiled each time
+        place.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if hasattr(os, "getuid") and place.stat().st_uid != os.getuid():
+            return  # code of somebody else
+        _make_room_on_disk(place)
+        jax.config.update("jax_compilation_cache_dir", str(place))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", LEAST_SECONDS)
+        jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
+
+
+def _folder() -> Path | None:
+    wanted = os.environ.get("POSTERIA_COMPILED", "")
+    if wanted.lower() == "off":
+        return None
+    if wanted:
+        return Path(wanted).expanduser() / _machine()
+    if os.environ.get("XDG_CACHE_HOME"):
+        home = Path(os.environ["XDG_CACHE_HOME"])
+    elif sys.platform == "win32" and os.environ.get("LOCALAPPDATA"):
+        home = Path(os.environ["LOCALAPPDATA"])
+    else:
+        with contextlib.suppress(RuntimeError):  # who has no home keeps nothing
+            home = Path.home() / ("Library/Caches" if sys.platform == "darwin" else ".cache")
+            return home / "posteria" / "compiled" / _machine()
+        return None
+    return home / "posteria" / "compiled" / _machine()
+
+
+def _machine() -> str:
+    """Code is for one kind of processor: a home may be shared by machines."""
+    kind = platform.machine() + platform.processor()
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+        kind += next((line for line in lines if line.startswith(("flags", "Features"))), "")
+    return f"{version('jaxlib')}-{hashlib.sha256(kind.encode()).hexdigest()[:12]}"
+
+
+def _make_room_on_disk(place: Path) -> None:
+    files = []
+    with os.scandir(place) as entries:
+        for entry in entries:
+            if entry.is_file(follow_symlinks=False):
+                about = entry.stat(follow_symlinks=False)
+                files.append((max(about.st_atime, about.st_mtime), about.st_size, entry.path))
+    total = sum(size for _, size, _ in files)
+    if total <= DISK_BYTES:
+        return
+    for _, size, path in sorted(files):
+        with contextlib.suppress(OSError):  # another process may have been faster
+            os.unlink(path)
+        total -= size
+        if total <= DISK_BYTES // 2:
+            return

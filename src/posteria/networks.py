@@ -80,6 +80,8 @@ def network(obj: Any, example: Data = None, *, compute_dtype: Any = None) -> Net
     """
     if compute_dtype is not None:
         return computing_in(network(obj, example), compute_dtype)
+    if isinstance(obj, Network) and example is None:
+        return obj
     from posteria import modules
 
     if modules.is_of_torch(obj):
@@ -88,8 +90,6 @@ def network(obj: Any, example: Data = None, *, compute_dtype: Any = None) -> Net
         return _from_functions(bridge.functions_of(obj, example))
     if example is not None:
         raise NetworkError(f"an example for {described(obj)}", "one for a PyTorch module only", "leave example= out")
-    if isinstance(obj, Network):
-        return obj
     if isinstance(obj, tuple) and len(obj) == 2 and all(map(callable, obj)):
         return Network(*obj)
     if found := modules.functions_of(obj):

@@ -12,17 +12,15 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
-from posteria import disk, tree
+from posteria import disk, machine, tree
 from posteria.compiled import give_back
-from posteria.data.arrays import Data
+from posteria.data.arrays import Data, is_source
 from posteria.data.batches import Augment
 from posteria.data.directions import flat_directions
-from posteria.data.sources import is_source
-from posteria.engine import hosts
 from posteria.engine import mesh as meshes
-from posteria.engine.curves import OnLog
 from posteria.engine.layout import is_layout
 from posteria.engine.loop import Run
+from posteria.engine.progress import OnLog
 from posteria.errors import DiskError, SettingError, StoreError
 from posteria.machine import check_room
 from posteria.methods import registry
@@ -56,14 +54,14 @@ class Services(NamedTuple):
     def run(self, folder: Path | None = None, **about: Any) -> Run:
         if self.on_log is not None and not callable(self.on_log):
             raise SettingError(f"on_log={self.on_log!r}", "a function of one dictionary", "pass on_log=print")
-        is_first = hosts.is_first()
+        is_first = machine.is_first()
         on_log = self.on_log if is_first else None
         return Run(folder, self.progress and is_first, self.max_seconds, on_log=on_log, mesh=self.mesh, **about)
 
 
 def spread(given: Mesh | None, method: Any) -> Mesh | None:
     """The user's mesh; of several processes, one over all devices, as many chains at once as divide them."""
-    if given is None and hosts.are_several():
+    if given is None and machine.are_several():
         num_devices = len(jax.devices())
         chains = math.gcd(_num_starts(method), num_devices)
         given = meshes.mesh(chains, num_devices // chains)
@@ -120,9 +118,9 @@ def fit(
     if folder is None:
         return _run(None, {"attached": attach or {}}, target, method, key, start, services)
     manifest = manifest_of(target, method, key) | {"attached": attach or {}}
-    if hosts.on_first(lambda: _is_there(folder, manifest, if_exists)):
+    if machine.on_first(lambda: _is_there(folder, manifest, if_exists)):
         return _resume(folder, target, method, key, services)
-    if not hosts.is_first():
+    if not machine.is_first():
         return _follow(target, method, key, services)
     with store.new_folder(folder, if_exists) as fresh:
         if start is not None:
@@ -310,10 +308,10 @@ def _check_seconds(max_seconds: float | None) -> None:
 
 def _resume(folder: Path, target: Target, method: Any, key: jax.Array, services: Services) -> Posterior:
     if (
-        hosts.on_first(lambda: store.read_manifest(folder)["status"]) == "complete"
+        machine.on_first(lambda: store.read_manifest(folder)["status"]) == "complete"
     ):  # which may be a folder to read only
         return saving.load(folder, target.model.network, target.model.likelihood, target.model.prior)
-    if not hosts.is_first():
+    if not machine.is_first():
         return _follow(target, method, key, services)
     with store.locked(folder):
         stored = store.read_manifest(folder)
@@ -329,8 +327,8 @@ def _follow(target: Target, method: Any, key: jax.Array, services: Services) -> 
 
 def _same_start(start: Any, target: Target, method: Any) -> Any:
     """The first process's, which may have read it from its folder."""
-    (is_given,) = hosts.agreed(start is not None)
-    return hosts.told_tree(start, tree.with_lead(target.structs, (_num_starts(method),))) if is_given else None
+    (is_given,) = machine.agreed(start is not None)
+    return machine.told_tree(start, tree.with_lead(target.structs, (_num_starts(method),))) if is_given else None
 
 
 def _continue(folder: Path, stored: Json, target: Target, method: Any, services: Services) -> Posterior:

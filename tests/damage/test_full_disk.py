@@ -24,7 +24,6 @@ from posteria import disk
 from posteria.cli import app
 from posteria.engine import checkpoint, chunks
 from posteria.errors import DiskError
-from posteria.posteriors import array_file
 
 OPEN = os.open
 
@@ -165,14 +164,14 @@ class Writes:
         for owner, name in ((disk.os, "open"), (disk.os, "fsync"), (disk.os, "replace"), (disk.os, "rename")):
             monkeypatch.setattr(owner, name, self.failing(getattr(owner, name)))
         monkeypatch.setattr(Path, "mkdir", self.failing(Path.mkdir))
-        monkeypatch.setattr(array_file, "_open", self.failing(array_file._open, is_tensorstore=True))
-        write = array_file.ArrayFile.write
+        monkeypatch.setattr(disk, "_open", self.failing(disk._open, is_tensorstore=True))
+        write = disk.ArrayFile.write
 
         def written(file: Any, *arguments: Any) -> None:
             file._do(self.failing(lambda: None, is_tensorstore=True), "cannot be written")
             write(file, *arguments)
 
-        monkeypatch.setattr(array_file.ArrayFile, "write", written)
+        monkeypatch.setattr(disk.ArrayFile, "write", written)
 
     def failing(self, act: Callable, is_tensorstore: bool = False) -> Callable:
         def tried(*arguments: Any, **settings: Any) -> Any:

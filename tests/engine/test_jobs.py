@@ -14,7 +14,8 @@ import pytest
 
 import posteria as po
 from engine import jobs
-from posteria.engine import distributed, hosts
+from posteria import machine
+from posteria.engine import distributed
 from posteria.errors import SettingError
 
 JOB = str(Path(__file__).parent / "job.py")
@@ -94,12 +95,12 @@ def test_a_killed_process_ends_the_job_and_the_job_resumes_bit_identically(tmp_p
 
 
 def test_one_process_agrees_with_itself():
-    assert not hosts.are_joined() and not hosts.are_several() and hosts.is_first()
-    assert hosts.agreed(3, True) == (3, True)
-    assert hosts.told(b"words") == b"words"
-    assert hosts.on_first(lambda: {"a": 1}) == {"a": 1}
+    assert not machine.are_joined() and not machine.are_several() and machine.is_first()
+    assert machine.agreed(3, True) == (3, True)
+    assert machine.told(b"words") == b"words"
+    assert machine.on_first(lambda: {"a": 1}) == {"a": 1}
     tree = {"a": np.arange(3)}
-    assert hosts.told_tree(tree, tree) is tree
+    assert machine.told_tree(tree, tree) is tree
 
 
 @pytest.mark.parametrize(

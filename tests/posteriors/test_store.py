@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 import posteria as po
+from posteria import disk
+from posteria.disk import ArrayFile
 from posteria.errors import DiskError, StoreError
-from posteria.posteriors import array_file, store
-from posteria.posteriors.array_file import ArrayFile
+from posteria.posteriors import store
 
 SCHEMA_1 = Path(__file__).with_name("schema1.zip")  # written by the last version that had it
 RANDOM = np.random.default_rng(0)
@@ -136,7 +137,7 @@ def test_an_array_comes_back_and_zeros_are_written_too(tmp_path, dtype):
     values = np.zeros((2, 9, 3), dtype)
     ArrayFile(tmp_path / "a", values.shape, values.dtype).write(values)
     np.testing.assert_array_equal(ArrayFile(tmp_path / "a").read(), values)
-    chunks = [path for path in files(tmp_path / "a") if path.name != array_file.METADATA]
+    chunks = [path for path in files(tmp_path / "a") if path.name != disk.METADATA]
     assert len(chunks) == 1
 
 

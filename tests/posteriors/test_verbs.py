@@ -5,12 +5,12 @@ import inspect
 import pytest
 
 import posteria as po
-from posteria.posteriors import verbs
+from posteria.posteriors import base
 
 
-@pytest.mark.parametrize("name", verbs.VERBS)
+@pytest.mark.parametrize("name", base.VERBS)
 def test_every_verb_is_there_and_takes_what_its_method_hands_on(name):
-    function = verbs.verb(name)
+    function = base._verb(name)
     assert inspect.getdoc(function)
     method = getattr(po.Posterior, name, None)
     if method is not None:  # compressing is for what was pruned

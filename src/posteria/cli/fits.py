@@ -185,10 +185,11 @@ def _join(is_distributed: bool) -> bool:
     """Whether this is the first process of its job, or the only one: it alone speaks."""
     if not is_distributed:
         return True
-    from posteria.engine import distributed, hosts
+    from posteria import machine
+    from posteria.engine import distributed
 
     distributed.distributed()
-    return hosts.is_first()
+    return machine.is_first()
 
 
 def _devices(text: str | None, is_distributed: bool) -> "Mesh | None":

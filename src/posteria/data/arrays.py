@@ -132,6 +132,17 @@ def joined(x: Data, other: Data) -> Data:
     return jax.tree.map(lambda *leaves: np.concatenate(leaves), x, other)
 
 
+def in_memory(data: object) -> bool:
+    """Whether it is an array, or some: of anything else `sources` knows where its rows come from."""
+    parts = data if isinstance(data, tuple) else (data,)
+    return all(part is None or type(part) is np.ndarray or isinstance(part, jax.Array) for part in parts)
+
+
+def is_source(data: object) -> bool:
+    """Whether rows are to be read from it when they are asked for."""
+    return hasattr(data, "read_rows")
+
+
 def is_frame(x: object) -> "TypeGuard[pd.DataFrame]":
     """A pandas frame, told without importing pandas."""
     return hasattr(x, "iloc") and hasattr(x, "columns")

@@ -91,11 +91,6 @@ class Source:
         return digest.hexdigest()
 
 
-def is_source(data: object) -> bool:
-    """Whether rows are to be read from it when they are asked for."""
-    return hasattr(data, "read_rows")
-
-
 def as_source(data: Any) -> Source | None:
     """What a user gave as data, where it is a source: one already, a pair of lazy arrays, or a data set of pairs.
 

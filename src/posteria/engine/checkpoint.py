@@ -14,10 +14,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from posteria import tree
-from posteria.engine import hosts
+from posteria import machine, tree
+from posteria.disk import METADATA, ArrayFile
 from posteria.errors import StoreError
-from posteria.posteriors.array_file import METADATA, ArrayFile
 from posteria.posteriors.store import digests, read_arrays, refuse_damage, write_arrays
 from posteria.tree import Json, Tree
 
@@ -116,14 +115,14 @@ class Checkpoint:
         Of several processes the first reads, and tells the others.
         """
         found: Any = None
-        if hosts.is_first():
+        if machine.is_first():
             with refuse_damage(self._folder):
                 found = self._read(state_like, kept_like, info_like)
-        if not hosts.are_several():
+        if not machine.are_several():
             return found
-        count, is_finished = map(int, hosts.agreed(*((found[2].count, found[3]) if found else (0, 0))))
+        count, is_finished = map(int, machine.agreed(*((found[2].count, found[3]) if found else (0, 0))))
         trees = (found[0], found[1].joined(), found[2].joined()) if found else None
-        state, kept, infos = hosts.told_tree(
+        state, kept, infos = machine.told_tree(
             trees,
             (
                 tree.with_lead(state_like, (num_chains,)),

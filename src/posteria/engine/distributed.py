@@ -49,9 +49,9 @@ def distributed(
         raise SystemExit(watch_over([sys.executable, *sys.orig_argv[1:]], _name(where)))
     import jax  # not before: the parent has no use for it
 
-    from posteria.engine import hosts
+    from posteria import machine
 
-    if hosts.are_joined():
+    if machine.are_joined():
         raise SettingError("po.distributed() is called twice", "once", "leave the second out")
     _die_with_parent()
     jax.config.update("jax_enable_preemption_service", False)  # it would swallow SIGTERM
@@ -68,7 +68,7 @@ def distributed(
         raise SettingError(
             "JAX is in use already", "po.distributed() before anything else", "make it the program's first call"
         ) from error
-    if hosts.are_several():
+    if machine.are_several():
         sys.excepthook = _lost_or_shown
         if not _is_interactive():
             _keep_output_apart()

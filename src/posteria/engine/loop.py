@@ -16,17 +16,14 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from posteria import tree
-from posteria.data.arrays import Data
-from posteria.data.sources import is_source
-from posteria.engine import hosts
+from posteria import machine, tree
+from posteria.data.arrays import Data, is_source
 from posteria.engine import layout as layouts
 from posteria.engine.checkpoint import Checkpoint, Rows
 from posteria.engine.chunks import Keep as Keep
 from posteria.engine.chunks import Kernel as Kernel
 from posteria.engine.chunks import Resident, is_float
-from posteria.engine.curves import Curve, OnLog, joined_tables
-from posteria.engine.progress import Progress
+from posteria.engine.progress import Curve, OnLog, Progress, joined_tables
 from posteria.engine.streaming import Carried, Stream
 from posteria.errors import DensityError, SettingError
 from posteria.machine import check_room
@@ -102,7 +99,7 @@ class Run:
 
     def skips(self) -> bool:
         """Whether time is over, so that a part that can be left out is; a resumed run makes up for it."""
-        (is_late,) = hosts.agreed(self._is_late())
+        (is_late,) = machine.agreed(self._is_late())
         self._root._is_whole &= not is_late
         return bool(is_late)
 
@@ -154,7 +151,7 @@ class Run:
         curve = Curve(self._name(), None if epoch is None else epoch // thinning, self._on_log, self._began)
         self._curves.append(curve)
         checkpoint = Checkpoint(self._folder, self._path, self._identity, self._finished)
-        if any(hosts.agreed(checkpoint.exists())):
+        if any(machine.agreed(checkpoint.exists())):
             state, kept, infos, is_finished = checkpoint.read(one_chain[1], kept_like, info_like, num_chains)
             chains = layout.split((keys, state))
             self._count_gradients(infos.joined())
@@ -184,11 +181,11 @@ class Run:
                     is_done = infos.count == num_rows or is_over(_last_row(info))
                 here = chains, infos.count
                 is_late = self._is_late() and infos.count > 0  # of a source, the first row may take long
-                feed.pace, is_late, is_due = map(int, hosts.agreed(feed.pace, is_late, checkpoint.is_due()))
+                feed.pace, is_late, is_due = map(int, machine.agreed(feed.pace, is_late, checkpoint.is_due()))
                 if is_due and not is_done:
                     checkpoint.write(_state(layout, here[0]), here[1], kept, infos, num_rows, is_finished=False)
         except KeyboardInterrupt:
-            if not hosts.are_several():  # the others may be elsewhere
+            if not machine.are_several():  # the others may be elsewhere
                 checkpoint.write(_state(layout, here[0]), here[1], kept, infos, num_rows, is_finished=False)
             raise
         finally:
@@ -206,7 +203,7 @@ class Run:
         """What takes chains further: by rows in memory, or of a source."""
         if all(not is_source(leaf) for leaf in jax.tree.leaves(data)):
             return Resident(kernel, keep, thinning, layout, data)
-        if self._mesh is not None or hosts.are_several():
+        if self._mesh is not None or machine.are_several():
             raise SettingError(
                 "a source over a mesh or several hosts", "rows in memory there", "leave mesh= out, or pass arrays"
             )

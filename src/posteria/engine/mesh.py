@@ -16,10 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from posteria import tree
+from posteria import machine, tree
 from posteria.compiled import kept
 from posteria.data.arrays import Data
-from posteria.engine import hosts
 from posteria.errors import SettingError
 from posteria.machine import on_host
 from posteria.models.sums import AXIS as ROWS
@@ -39,7 +38,7 @@ def mesh(chains: int = 1, data: int = 1) -> Mesh:
     all processes.
     """
     num = checked("mesh", "chains", chains, Count, 1) * checked("mesh", "data", data, Count, 1)
-    if not hosts.are_joined():
+    if not machine.are_joined():
         with suppress(RuntimeError):  # JAX is up already
             jax.config.update("jax_num_cpu_devices", max(num, jax.config.jax_num_cpu_devices))  # type: ignore[attr-defined]
     devices = jax.devices()
@@ -104,7 +103,7 @@ class Meshed:
     """A layout (see `posteria.engine.layout`) over a mesh; a device has its chains one after the other on a CPU."""
 
     def __init__(self, mesh: Mesh) -> None:
-        if hosts.are_several():
+        if machine.are_several():
             _meet(mesh)
         self.name = f"{PREFIX}{mesh.shape[CHAINS]}x{mesh.shape[ROWS]}"
         self._mesh = mesh

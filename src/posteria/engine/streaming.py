@@ -16,9 +16,9 @@ import numpy as np
 
 from posteria import tree
 from posteria.compiled import kept
-from posteria.data.arrays import Data
+from posteria.data.arrays import Data, is_source
 from posteria.data.batches import Batch, RowsAhead
-from posteria.data.sources import Source, is_source
+from posteria.data.sources import Source
 from posteria.engine import layout as layouts
 from posteria.engine.chunks import Keep, Kernel, first_rows, is_float, paced, typed
 from posteria.errors import TooLargeError

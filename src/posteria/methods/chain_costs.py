@@ -2,24 +2,13 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
-import jax
-import jax.numpy as jnp
-import numpy as np
-
-from posteria import tree
-from posteria.compiled import kept
-from posteria.data.arrays import Data
-from posteria.engine.loop import Kernel, Run
-from posteria.methods import ascent
 from posteria.methods.costs import Costed, stretched
 from posteria.methods.points.map import MAP
+from posteria.methods.starts import ascent_steps
 
 CLIMB_SHARE = 0.2  # of a budget that the climb to the starts may take
-WARMUP_SHARE = 0.4  # and warm-up, of what is left, where steps differ in their cost
-MEASURED_SHARE, LEAST_MEASURED = 0.2, 8  # of the rest, and steps: taken to see what a step costs
-MEASURED_STREAM = 8  # folded into the key of the draws
 ASSUMED_GRADIENTS = 60  # a step that follows a trajectory, where none has been measured
 
 
@@ -49,7 +38,7 @@ class ChainCosts(Costed):
 
 class TrajectoryCosts(ChainCosts):
     """Of chains whose steps cost what it takes. `max_gradients` ends warm-up in time, and sets how many steps follow,
-    by what some of them cost: `Allowance`."""
+    by what some of them cost: `warmup.Allowance`."""
 
     def expected_gradients(self: Any, num_data: int) -> float:
         if self.max_gradients is not None:
@@ -74,7 +63,7 @@ def start_gradients(start: Any, num_data: int, climber: MAP) -> float:
     if isinstance(start, MAP):
         return start.climb_gradients(num_data)
     if isinstance(start, str) and start == "ascent":
-        return ascent.num_steps(num_data)
+        return ascent_steps(num_data)
     return climber.climb_gradients(num_data) if isinstance(start, str) and start == "map" else 0.0
 
 
@@ -84,96 +73,3 @@ def short_start(start: Any, most: float, num_data: int, climber: MAP) -> Any:
         return start
     climb = start if isinstance(start, MAP) else climber
     return dataclasses.replace(climb, polish=False).with_budget(most, num_data)
-
-
-# ---- steps of unknown cost
-
-
-class Pilot(NamedTuple):
-    """Where draws go on from, and how many."""
-
-    state: Any
-    num_draws: int
-    thinning: int
-
-
-class Allowance(NamedTuple):
-    """What a run may still spend."""
-
-    most: int | None  # None: anything
-    num_chains: int
-    spent_before: int  # by the run, when it began
-
-    @classmethod
-    def of(cls, method: Any, run: Run) -> "Allowance":
-        return cls(getattr(method, "max_gradients", None), method.num_chains, run.spent)
-
-    def left(self, run: Run) -> int:
-        """Of one chain."""
-        return max(1, ((self.most or 0) - (run.spent - self.spent_before)) // self.num_chains)
-
-    def warmup(self, kernel: Kernel, run: Run) -> Kernel:
-        """The kernel of warm-up, which stands still once it has spent its share."""
-        if self.most is None:
-            return kernel
-        return limited(kernel, max(1, int(WARMUP_SHARE * self.left(run))))
-
-    def is_spent(self, last: Any) -> bool:
-        """Whether all chains of warm-up stand still."""
-        return self.most is not None and not np.any(last.num_gradients)
-
-    def measured(
-        self, kernel: Kernel, key: jax.Array, starts: Any, data: Data, method: Any, info: Any, run: Run
-    ) -> Pilot:
-        """Some steps with what warm-up has tuned, not kept, whose cost says how many draws the rest is enough for; no
-        more than were asked for are kept."""
-        if self.most is None:
-            return Pilot(starts, method.num_draws, method.thinning)
-        guess = _mean_cost(info) or method.assumed_gradients()
-        num_steps = max(LEAST_MEASURED, round(MEASURED_SHARE * self.left(run) / guess))
-        key = jax.random.fold_in(key, MEASURED_STREAM)
-        taken = run.stage("measure").loop(kernel, key, starts, data, num_steps=num_steps, final_when_late=True)
-        num_steps = max(1, round(self.left(run) / (_mean_cost(taken.info) or guess)))
-        num_draws = min(num_steps, method.num_draws)
-        return Pilot(taken.state, num_draws, max(1, round(num_steps / num_draws)))
-
-
-def _mean_cost(info: Any) -> float:
-    """Of a step, by the second half of some; 0 where there are none."""
-    costs = np.zeros((1, 0)) if info is None else np.asarray(info.num_gradients, np.float64)
-    late = costs[:, costs.shape[1] // 2 :]
-    late = late[late > 0]  # a chain that has spent its share stands still
-    return float(late.mean()) if late.size else 0.0
-
-
-class Limited(NamedTuple):
-    inner: tree.Tree
-    spent: jax.Array
-    info: tree.Tree
-
-
-def unlimited(state: tree.Tree) -> tree.Tree:
-    """The state of the kernel itself."""
-    return state.inner if isinstance(state, Limited) else state
-
-
-@kept
-def limited(kernel: Kernel, most: int) -> Kernel:
-    """The kernel, standing still once it has taken so many gradients."""
-
-    def init(key: jax.Array, start: tree.Tree, data: Data) -> Limited:
-        state = kernel.init(key, start, data)
-        info = jax.eval_shape(kernel.step, key, state, data)[1]
-        return Limited(state, jnp.zeros((), jnp.int32), jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), info))
-
-    def step(key: jax.Array, state: Limited, data: Data) -> tuple[Limited, tree.Tree]:
-        def advance() -> tuple[tree.Tree, tree.Tree]:
-            return kernel.step(key, state.inner, data)
-
-        def stand() -> tuple[tree.Tree, tree.Tree]:
-            return state.inner, state.info._replace(num_gradients=jnp.zeros_like(state.info.num_gradients))
-
-        inner, info = jax.lax.cond(state.spent < most, advance, stand)
-        return Limited(inner, state.spent + info.num_gradients, info), info
-
-    return Kernel(init, step)

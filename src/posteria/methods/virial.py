@@ -14,9 +14,8 @@ import numpy as np
 from posteria import tree
 from posteria.compiled import kept
 from posteria.curvature.stiffness import UNITS_ITERATIONS, leading_direction
-from posteria.data.arrays import Data
+from posteria.data.arrays import Data, is_source
 from posteria.data.batches import Batch, sampled
-from posteria.data.sources import is_source
 from posteria.models.coordinates import coordinates
 from posteria.models.target import Density, Target
 

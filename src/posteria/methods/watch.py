@@ -14,8 +14,7 @@ import numpy as np
 
 from posteria import tree
 from posteria.compiled import kept
-from posteria.data.arrays import Data, parts, rows
-from posteria.data.sources import is_source
+from posteria.data.arrays import Data, is_source, parts, rows
 from posteria.engine.loop import Kernel, Run, Trace
 from posteria.models.densities import widen
 from posteria.models.target import Target

@@ -11,8 +11,8 @@ from jax.typing import ArrayLike
 from posteria import tree
 from posteria.errors import SettingError
 from posteria.models import densities
+from posteria.models.factorised import Own
 from posteria.models.leaf import Leaf
-from posteria.models.scales import Own
 
 MAX_DENSE = 5000  # parameters of a correlated posterior that serves as a prior: its precision is held
 

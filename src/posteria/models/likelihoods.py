@@ -17,7 +17,7 @@ from jax.scipy import special
 from posteria import settings
 from posteria.data import arrays
 from posteria.errors import NetworkError, SettingError
-from posteria.models import cdfs, densities
+from posteria.models import densities
 from posteria.models.asymmetric_laplace import AsymmetricLaplace as AsymmetricLaplace
 from posteria.models.labels import Bernoulli as Bernoulli
 from posteria.models.labels import Categorical as Categorical
@@ -240,7 +240,7 @@ class StudentT:
         return mean, unit_variance * jnp.exp(2 * _log_scale(self.scale, own)) * jnp.ones_like(outputs)
 
     def cdf(self, own: Params, outputs: jax.Array, y: jax.Array) -> jax.Array:
-        return cdfs.student_t(_residual(y, outputs) * jnp.exp(-_log_scale(self.scale, own)), self.df)
+        return densities.student_t_cdf(_residual(y, outputs) * jnp.exp(-_log_scale(self.scale, own)), self.df)
 
     def output_hessian(self, own: Params, outputs: jax.Array, y: jax.Array | None = None) -> jax.Array:
         information = (self.df + 1) / (self.df + 3) * jnp.exp(-2 * _log_scale(self.scale, own))
@@ -270,7 +270,7 @@ class Poisson(NothingToInfer):
 
     def cdf(self, own: Params, outputs: jax.Array, y: jax.Array) -> jax.Array:
         arrays.same_shape(y, outputs.shape)
-        return cdfs.poisson(jnp.exp(outputs), y)
+        return densities.poisson_cdf(jnp.exp(outputs), y)
 
     def output_hessian(self, own: Params, outputs: jax.Array, y: jax.Array | None = None) -> jax.Array:
         return _diagonal(jnp.exp(outputs))

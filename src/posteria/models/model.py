@@ -12,9 +12,9 @@ from posteria.cards import Card
 from posteria.compiled import contents, kept
 from posteria.data.arrays import Data, check_x, num_rows, rows
 from posteria.errors import NetworkError, PosteriaError, SettingError
+from posteria.models.factorised import Scales
 from posteria.models.likelihoods import Gaussian, Likelihood
 from posteria.models.priors import FanIn, Leaf, Prior, as_prior
-from posteria.models.scales import Scales
 from posteria.networks import (
     BATCH_OF_ONE,
     Apply,

@@ -10,7 +10,7 @@ import numpy as np
 from jax.scipy import special
 
 from posteria.data import arrays
-from posteria.models import cdfs, densities
+from posteria.models import densities
 from posteria.settings import Infer, Positive, check_settings, infer
 from posteria.tree import Params
 
@@ -71,7 +71,7 @@ class NegativeBinomial:
 
     def cdf(self, own: Params, outputs: jax.Array, y: jax.Array) -> jax.Array:
         arrays.same_shape(y, outputs.shape)
-        return cdfs.negative_binomial(densities.widen(outputs), self._log_size(own), y)
+        return densities.negative_binomial_cdf(densities.widen(outputs), self._log_size(own), y)
 
     def output_hessian(self, own: Params, outputs: jax.Array, y: jax.Array | None = None) -> jax.Array:
         mean_by_size = jnp.exp(densities.widen(outputs) - self._log_size(own))

@@ -24,6 +24,7 @@ from posteria.models.factorised import Laplace as Laplace
 from posteria.models.factorised import Logistic as Logistic
 from posteria.models.factorised import LogUniform as LogUniform
 from posteria.models.factorised import Normal as Normal
+from posteria.models.factorised import Own
 from posteria.models.factorised import ScaleMixture as ScaleMixture
 from posteria.models.factorised import StudentT as StudentT
 from posteria.models.from_posterior import FromPosterior as FromPosterior
@@ -32,7 +33,6 @@ from posteria.models.leaf import Leaf as Leaf
 from posteria.models.leaf import Prior as Prior
 from posteria.models.leaf import normal_of as normal_of
 from posteria.models.matched import matched_scales
-from posteria.models.scales import Own
 from posteria.settings import Positive, check_settings
 from posteria.tree import Json
 

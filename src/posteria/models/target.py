@@ -7,15 +7,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posteria import compiled_files, tree
-from posteria.compiled import kept
+from posteria import tree
+from posteria.compiled import keep_on_disk, kept
 from posteria.data.arrays import (
     Data,
     Rows,
     check_same_length,
     check_x,
     given_parts,
+    in_memory,
     is_frame,
+    is_source,
     num_rows,
     parts,
     rows,
@@ -23,12 +25,13 @@ from posteria.data.arrays import (
     weighted,
 )
 from posteria.data.batches import Augment
-from posteria.data.sources import Source, as_source, is_source
+from posteria.data.sources import Source, as_source
 from posteria.errors import DataError, DensityError, SettingError
 from posteria.machine import check_room
 from posteria.models import sums
 from posteria.models.bare_density import COPIES, broadcast_starts
 from posteria.models.bare_density import Density as Density
+from posteria.models.factorised import Scales
 from posteria.models.leaf import Leaf
 from posteria.models.likelihoods import factor_of
 from posteria.models.model import (
@@ -40,7 +43,6 @@ from posteria.models.model import (
     network_structs,
     num_outputs_of,
 )
-from posteria.models.scales import Scales
 
 FEWEST_A_ROW, MOST_A_ROW = 0.1, 10.0  # weight on average, beyond which the user is told what it means
 AUGMENTED = (
@@ -66,12 +68,12 @@ class Target:
     """
 
     def __init__(self, model: Model, data: Data = None) -> None:
-        compiled_files.keep()
+        keep_on_disk()
         self.model = model
         self._spec: InputSpec | None = None
         self.num_outputs: int | None = None
         self.columns: list[str] | None = None  # of a frame
-        source = as_source(data)
+        source = None if in_memory(data) else as_source(data)
         x, y, weight = given_parts(data if source is None else source.first)
         if x is not None:
             self.columns = list(x.columns) if is_frame(x) else None

@@ -1,6 +1,8 @@
 """What every posterior can do. A method's posterior says how it draws functions; the rest follows."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,7 +20,6 @@ from posteria.models.target import Target
 from posteria.posteriors.predictive import Predictive, half_widths_of
 from posteria.posteriors.scale_summary import in_words
 from posteria.posteriors.telling import posterior_card
-from posteria.posteriors.verbs import verb
 from posteria.random import as_key
 from posteria.tree import Arrays, Json
 
@@ -89,7 +90,7 @@ class Posterior(Shown, ABC):
 
     def save(self, path: str | Path, if_exists: str = "error") -> None:
         """Write to a folder from which `po.load` reads; `if_exists="replace"` replaces another posterior there."""
-        verb("save")(self, Path(path), if_exists)
+        _verb("save")(self, Path(path), if_exists)
 
     def half_widths_of(self, x: Data, own: tree.Params, outputs: jax.Array) -> tuple[jax.Array, ...]:
         """As `Predictive.half_widths`, of what a block of `draws` gave; inside compiled code."""
@@ -100,22 +101,22 @@ class Posterior(Shown, ABC):
 
         With `groups`, a label for each row, they hold it within each group; `predict` then wants the groups too.
         """
-        calibrated: Calibrated = verb("calibrate")(self, x, y, groups)
+        calibrated: Calibrated = _verb("calibrate")(self, x, y, groups)
         return calibrated
 
     def thin(self, num_draws: int, x: Data = None) -> "Posterior":
         """Fewer draws, chosen to keep the prediction at x (evenly, where no x is given)."""
-        thinned: Posterior = verb("thin")(self, num_draws, x)
+        thinned: Posterior = _verb("thin")(self, num_draws, x)
         return thinned
 
     def prune(self, by: str = "snr", *, fraction: float | None = None, threshold: float | None = None) -> "Pruned":
         """Remove the weights of layers that their noise drowns: see `posteria.posteriors.pruned.prune`."""
-        pruned: Pruned = verb("prune")(self, by, fraction, threshold)
+        pruned: Pruned = _verb("prune")(self, by, fraction, threshold)
         return pruned
 
     def export(self, path: str | Path, num_draws: int | None = None, if_exists: str = "error") -> int:
         """Write a folder that predicts with JAX alone; returns its size in bytes."""
-        num_bytes: int = verb("export")(self, path, num_draws, if_exists)
+        num_bytes: int = _verb("export")(self, path, num_draws, if_exists)
         return num_bytes
 
     def check_x(self, x: Data) -> Any:
@@ -124,8 +125,8 @@ class Posterior(Shown, ABC):
             if missing := [name for name in self.target.columns if name not in x.columns]:
                 raise DataError(f"x lacks the columns {missing}", "the features of the fit", "add them")
             x = x[self.target.columns]  # by name, in the order of the fit
-        x = sources.checked_inputs(x)
-        shown = x.first if sources.is_source(x) else x
+        x = arrays.check_x(x) if arrays.in_memory(x) else sources.checked_inputs(x)
+        shown = x.first if arrays.is_source(x) else x
         got, wanted = (
             jax.tree.map(lambda leaf: np.shape(leaf)[1:], rows)
             for rows in (shown, shown if self.target.num_outputs is None else self.target.blank_input)
@@ -164,7 +165,7 @@ class Pruned(Posterior):
 
     def compressed(self) -> "Pruned":
         """The same distribution, computed from sparse arrays."""
-        compressed: Pruned = verb("compress")(self)
+        compressed: Pruned = _verb("compress")(self)
         return compressed
 
 
@@ -172,3 +173,21 @@ def check_num_draws(num_draws: int) -> int:
     if not isinstance(num_draws, int | np.integer) or num_draws < 1:
         raise SettingError(f"num_draws is {num_draws!r}", "a whole number of at least 1", "100 is usual")
     return int(num_draws)
+
+
+# ---- verbs: who does what can be done with a posterior. A module is imported when its verb is first used, as the
+# methods on the shelf are: what every posterior is knows none of them.
+
+VERBS = {
+    "calibrate": "posteria.posteriors.calibrated",
+    "compress": "posteria.posteriors.compressed",
+    "export": "posteria.posteriors.export",
+    "prune": "posteria.posteriors.pruned",
+    "save": "posteria.posteriors.saving",
+    "thin": "posteria.posteriors.thinning",
+}
+
+
+def _verb(name: str) -> Callable[..., Any]:
+    """The function of this name, in the module above."""
+    return getattr(import_module(VERBS[name]), name)

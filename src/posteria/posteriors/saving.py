@@ -18,7 +18,7 @@ from posteria.models.likelihoods import Likelihood
 from posteria.models.model import Model
 from posteria.models.priors import Prior
 from posteria.models.target import Target
-from posteria.posteriors import history, publishing, store
+from posteria.posteriors import publishing, store
 from posteria.posteriors.base import Posterior
 from posteria.tree import Arrays, Json
 
@@ -85,7 +85,7 @@ def unpack(
     target = Target(*model_from_json(packed["model"], network, likelihood, prior))
     target.columns = packed["model"].get("columns")
     content, arrays = packed["posterior"], dict(packed["arrays"])
-    measured = history.from_json(content.get("history", {}), arrays)
+    measured = _history_from_json(content.get("history", {}), arrays)
     posterior = restore(target, content["kind"], content["settings"], arrays, content["facts"])
     posterior.history = measured
     posterior.attached = packed.get("attached", {})
@@ -94,7 +94,7 @@ def unpack(
 
 def _content(posterior: Posterior) -> tuple[Json, Arrays]:
     own_settings, arrays = posterior.state()
-    measured, columns = history.to_json(posterior.history)
+    measured, columns = _history_to_json(posterior.history)
     arrays = arrays | columns
     content = {"kind": posterior.kind, "settings": own_settings, "arrays": list(arrays), "facts": posterior.facts}
     return content | ({"history": measured} if measured else {}), arrays
@@ -208,3 +208,37 @@ def versions() -> dict[str, str]:
 def _short(structure: list[Any]) -> str:
     shown = ", ".join("none" if leaf is None else f"{leaf[0]} {tuple(leaf[1])} {leaf[2]}" for leaf in structure[:6])
     return shown + (f" and {len(structure) - 6} more" if len(structure) > 6 else "")
+
+
+# ---- a history: what was measured each epoch, as columns
+
+LABELS = ("stage", "chain", "epoch")  # of its rows; the other columns are numbers
+
+
+def _history_to_json(history: Arrays) -> tuple[Json, Arrays]:
+    """For the store: the names of stages and columns, and all columns as three arrays."""
+    if not history:
+        return {}, {}
+    stages = list(dict.fromkeys(map(str, history["stage"])))
+    values = [name for name in history if name not in LABELS]
+    places = [np.array([stages.index(str(stage)) for stage in history["stage"]]), history["chain"], history["epoch"]]
+    labels = np.stack([np.asarray(place, np.int32) for place in places], 1)
+    columns = np.stack([np.asarray(history[name], np.float32) for name in values], 1)
+    is_known = np.isfinite(columns)  # a store takes NaN for what was lost
+    arrays = {"labels": labels, "values": np.where(is_known, columns, 0.0), "known": is_known.astype(np.uint8)}
+    named = {f"history.{name}": array for name, array in arrays.items()}
+    return {"stages": stages, "columns": values}, named
+
+
+def _history_from_json(stored: Json, arrays: Arrays) -> Arrays:
+    """The way back; takes its arrays out of `arrays`."""
+    if not stored:
+        return {}
+    labels, values, known = (arrays.pop(f"history.{name}") for name in ("labels", "values", "known"))
+    values = np.where(known, values, np.float32(np.nan))
+    history: Arrays = {
+        "stage": np.array(stored["stages"])[labels[:, 0]],
+        "chain": labels[:, 1],
+        "epoch": labels[:, 2],
+    }
+    return history | {name: values[:, i] for i, name in enumerate(stored["columns"])}

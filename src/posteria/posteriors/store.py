@@ -31,11 +31,11 @@ import numpy as np
 
 from posteria import disk
 from posteria.disk import RESTORE as RESTORE
+from posteria.disk import ArrayFile, named_dtype
 from posteria.disk import locked as locked
 from posteria.disk import refuse_damage as refuse_damage
 from posteria.disk import write_bytes as write_bytes
 from posteria.errors import StoreError
-from posteria.posteriors.array_file import ArrayFile, named_dtype
 from posteria.tree import Arrays, Json
 
 SCHEMA = 2

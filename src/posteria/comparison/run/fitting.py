@@ -16,7 +16,7 @@ from posteria.comparison.run.clock import clock
 from posteria.comparison.run.records import Record
 from posteria.data.arrays import num_rows, rows
 from posteria.data.splits import train_test
-from posteria.engine.curves import OnLog
+from posteria.engine.progress import OnLog
 from posteria.errors import DataError
 from posteria.methods import registry
 from posteria.models.target import Target

@@ -19,9 +19,9 @@ from posteria.compiled import kept
 from posteria.data.arrays import Data
 from posteria.engine.loop import Keep, Kernel, Run
 from posteria.errors import SettingError
-from posteria.methods.chain_costs import Allowance, TrajectoryCosts, unlimited
+from posteria.methods.chain_costs import TrajectoryCosts
 from posteria.methods.chains.hmc import FIRST_STEP_SIZE, JITTER, hmc_sampler
-from posteria.methods.chains.warmup import WARMUP_SHARE, Tuning
+from posteria.methods.chains.warmup import WARMUP_SHARE, Allowance, Tuning, unlimited
 from posteria.methods.starts import find_starts
 from posteria.models.coordinates import Coordinates, coordinates
 from posteria.models.sums import all_rows

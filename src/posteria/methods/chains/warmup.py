@@ -16,7 +16,6 @@ from posteria.compiled import kept
 from posteria.data.arrays import Data
 from posteria.engine.loop import Keep, Kernel, Run
 from posteria.errors import SettingError
-from posteria.methods.chain_costs import Allowance, unlimited
 from posteria.methods.starts import find_starts
 from posteria.models.coordinates import Coordinates, LogDensity, coordinates
 from posteria.models.sums import all_rows
@@ -24,6 +23,9 @@ from posteria.models.target import Density, Target, check_starts
 from posteria.posteriors.draws import Draws, DrawsPosterior
 
 WARMUP_SHARE = 0.5  # of max_seconds that warm-up may use
+WARMUP_GRADIENTS = 0.4  # and of `max_gradients`, of what is left after the climb to the starts
+MEASURED_SHARE, LEAST_MEASURED = 0.2, 8  # of the rest, and steps: taken to see what a step costs
+MEASURED_STREAM = 8  # folded into the key of the draws
 MOST_WARMUP = 1_000_000  # steps, whose windows are listed
 
 
@@ -197,3 +199,96 @@ def _note_trouble(info: Info, thinning: int, run: Run) -> None:
     share = np.sum(info.num_divergent) / info.num_divergent.size / thinning
     if share > 0:
         run.note(f"{share:.1%} of trajectories diverged")
+
+
+# ---- where steps cost what it takes, and gradients are limited
+
+
+class Pilot(NamedTuple):
+    """Where draws go on from, and how many."""
+
+    state: Any
+    num_draws: int
+    thinning: int
+
+
+class Allowance(NamedTuple):
+    """What a run may still spend."""
+
+    most: int | None  # None: anything
+    num_chains: int
+    spent_before: int  # by the run, when it began
+
+    @classmethod
+    def of(cls, method: Any, run: Run) -> "Allowance":
+        return cls(getattr(method, "max_gradients", None), method.num_chains, run.spent)
+
+    def left(self, run: Run) -> int:
+        """Of one chain."""
+        return max(1, ((self.most or 0) - (run.spent - self.spent_before)) // self.num_chains)
+
+    def warmup(self, kernel: Kernel, run: Run) -> Kernel:
+        """The kernel of warm-up, which stands still once it has spent its share."""
+        if self.most is None:
+            return kernel
+        return limited(kernel, max(1, int(WARMUP_GRADIENTS * self.left(run))))
+
+    def is_spent(self, last: Any) -> bool:
+        """Whether all chains of warm-up stand still."""
+        return self.most is not None and not np.any(last.num_gradients)
+
+    def measured(
+        self, kernel: Kernel, key: jax.Array, starts: Any, data: Data, method: Any, info: Any, run: Run
+    ) -> Pilot:
+        """Some steps with what warm-up has tuned, not kept, whose cost says how many draws the rest is enough for; no
+        more than were asked for are kept."""
+        if self.most is None:
+            return Pilot(starts, method.num_draws, method.thinning)
+        guess = _mean_cost(info) or method.assumed_gradients()
+        num_steps = max(LEAST_MEASURED, round(MEASURED_SHARE * self.left(run) / guess))
+        key = jax.random.fold_in(key, MEASURED_STREAM)
+        taken = run.stage("measure").loop(kernel, key, starts, data, num_steps=num_steps, final_when_late=True)
+        num_steps = max(1, round(self.left(run) / (_mean_cost(taken.info) or guess)))
+        num_draws = min(num_steps, method.num_draws)
+        return Pilot(taken.state, num_draws, max(1, round(num_steps / num_draws)))
+
+
+def _mean_cost(info: Any) -> float:
+    """Of a step, by the second half of some; 0 where there are none."""
+    costs = np.zeros((1, 0)) if info is None else np.asarray(info.num_gradients, np.float64)
+    late = costs[:, costs.shape[1] // 2 :]
+    late = late[late > 0]  # a chain that has spent its share stands still
+    return float(late.mean()) if late.size else 0.0
+
+
+class Limited(NamedTuple):
+    inner: tree.Tree
+    spent: jax.Array
+    info: tree.Tree
+
+
+def unlimited(state: tree.Tree) -> tree.Tree:
+    """The state of the kernel itself."""
+    return state.inner if isinstance(state, Limited) else state
+
+
+@kept
+def limited(kernel: Kernel, most: int) -> Kernel:
+    """The kernel, standing still once it has taken so many gradients."""
+
+    def init(key: jax.Array, start: tree.Tree, data: Data) -> Limited:
+        state = kernel.init(key, start, data)
+        info = jax.eval_shape(kernel.step, key, state, data)[1]
+        return Limited(state, jnp.zeros((), jnp.int32), jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), info))
+
+    def step(key: jax.Array, state: Limited, data: Data) -> tuple[Limited, tree.Tree]:
+        def advance() -> tuple[tree.Tree, tree.Tree]:
+            return kernel.step(key, state.inner, data)
+
+        def stand() -> tuple[tree.Tree, tree.Tree]:
+            return state.inner, state.info._replace(num_gradients=jnp.zeros_like(state.info.num_gradients))
+
+        inner, info = jax.lax.cond(state.spent < most, advance, stand)
+        return Limited(inner, state.spent + info.num_gradients, info), info
+
+    return Kernel(init, step)

@@ -11,9 +11,8 @@ import numpy as np
 from posteria import tree
 from posteria.compiled import kept
 from posteria.curvature.stiffness import energy, largest_curvature
-from posteria.data.arrays import Data
+from posteria.data.arrays import Data, is_source
 from posteria.data.batches import batch_of, num_steps_per_epoch, rows_ahead, sampled
-from posteria.data.sources import is_source
 from posteria.engine.loop import Kernel, Run
 from posteria.methods.costs import THIRDS, Costed, num_batches, varied, varied_inside
 from posteria.methods.points.learnt_scales import settled

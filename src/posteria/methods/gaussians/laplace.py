@@ -24,8 +24,7 @@ from posteria.curvature.measure import (
     measure,
 )
 from posteria.curvature.precision import Precision
-from posteria.data.arrays import Data
-from posteria.data.sources import is_source
+from posteria.data.arrays import Data, is_source
 from posteria.engine.loop import Run
 from posteria.errors import SettingError
 from posteria.methods.costs import Costed, varied_inside

@@ -14,8 +14,7 @@ import numpy as np
 from posteria import tree
 from posteria.compiled import kept
 from posteria.curvature.decrement import ENOUGH, decrement, is_dear, part_names
-from posteria.data.arrays import Data
-from posteria.data.sources import is_source
+from posteria.data.arrays import Data, is_source
 from posteria.engine.loop import Kernel, Run
 from posteria.methods.points import doubts
 from posteria.models.coordinates import coordinates

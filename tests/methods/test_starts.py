@@ -6,9 +6,8 @@ import pytest
 
 import posteria as po
 from posteria.engine.loop import Run
-from posteria.methods.ascent import BATCH
 from posteria.methods.chains.mclmc import without_frozen
-from posteria.methods.starts import find_starts
+from posteria.methods.starts import BATCH, find_starts
 from posteria.models.target import Target, log_densities
 from posteria.posteriors.draws import Draws
 
