@@ -5,7 +5,6 @@ A framework is looked up among the imported modules: whoever hands us its object
 
 import sys
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import jax
@@ -13,9 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from posteria import tree
+from posteria.compiled import kept
 from posteria.data.arrays import Data
 from posteria.errors import NetworkError, described
-from posteria.tree import Json, Layout, Leaves, Params, Structure, Tree, check_parameters
+from posteria.tree import Json, Layout, Params, Tree, check_parameters
 
 WANTED = (
     "a Network, (init, apply), an NNX, Linen, Equinox or PyTorch module, or a builder from a key to an NNX or Equinox "
@@ -175,9 +175,9 @@ def _from_linen(module: Any) -> Functions:
         check_parameters(params)
         return params
 
-    @lru_cache(maxsize=16)  # which goes with this network
-    def initial_state(treedef: Structure, leaves: Leaves) -> Frozen:
+    def initial_state(signature: tree.Signature) -> Frozen:
         """What is not a parameter: a function of the datum's shape alone, the same in every process."""
+        treedef, leaves = signature
 
         def variables() -> Tree:
             zeros = treedef.unflatten(jnp.zeros(shape, dtype) for shape, dtype in leaves)
@@ -189,9 +189,15 @@ def _from_linen(module: Any) -> Functions:
             return split(variables())[1]
 
     def apply(params: Params, x: Data) -> jax.Array:
-        return call(params, initial_state(*tree.signature(tree.index(x, slice(1)))), x)
+        return call(params, _kept_state(initial_state, tree.signature(tree.index(x, slice(1)))), x)
 
     return Functions(init, apply)
+
+
+@kept
+def _kept_state(initial_state: Callable[[tree.Signature], Tree], signature: tree.Signature) -> Tree:
+    """Kept with the function, which goes with its network."""
+    return initial_state(signature)
 
 
 def as_variables(obj: object, example: Data = None) -> tuple[Params, Callable[[Params], Any]] | None:

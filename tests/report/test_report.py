@@ -174,9 +174,9 @@ def test_text_from_outside_is_never_markup(tmp_path):
 def test_only_what_changed_is_drawn_again(tmp_path):
     made_up.folder(tmp_path, finished=4)
     write(tmp_path)
-    before = written_page._drawn.cache_info().misses
+    before = written_page._drawings.num_drawn
     write(tmp_path)
-    assert written_page._drawn.cache_info().misses == before
+    assert written_page._drawings.num_drawn == before
 
     found = results.read(tmp_path)
     arrays = results.read_picture(tmp_path, "gap", "laplace")
@@ -184,7 +184,7 @@ def test_only_what_changed_is_drawn_again(tmp_path):
     records.write_picture(tmp_path, "gap", "laplace", arrays)
     results.write(tmp_path, found)
     text = write(tmp_path).read_text(encoding="utf-8")
-    drawn = written_page._drawn.cache_info().misses - before
+    drawn = written_page._drawings.num_drawn - before
     of_the_row = sum(
         not figure.together and set(figure.needs) <= set(arrays) for s in page_figures.SECTIONS for figure in s.figures
     )

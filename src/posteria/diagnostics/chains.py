@@ -198,7 +198,7 @@ def _normal_scores(places: np.ndarray, ascending: np.ndarray) -> np.ndarray:
     return scores
 
 
-@functools.lru_cache(maxsize=1)
+@functools.lru_cache(maxsize=1)  # a constant of the number of draws, asked for block after block; no draws are in it
 def _score_table(num_values: int) -> np.ndarray:
     """Normal scores at ranks 1, 1.5, 2, ... num_values: the mean of consecutive ranks is one of these."""
     from scipy.special import ndtri

@@ -1,7 +1,7 @@
 """From a folder of results to its index.html: one file that needs nothing else, written anew after each row."""
 
 import json
-from functools import lru_cache
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,9 @@ from posteria.plots import theme
 from posteria.plots.svg import Canvas
 from posteria.report import page_tables, phrases, shift_page
 from posteria.report.page_figures import FOR_EVERYBODY, SECTIONS, Figure, Section
-from posteria.report.reading import Problem, Row, problem
+from posteria.report.reading import Drawings, Problem, Row, problem
+
+_drawings = Drawings[str](most=1024)
 
 ANSWERS = {"best": "Best on held-out data", "closest": "Closest to the posterior"}
 
@@ -102,14 +104,14 @@ def _figure(figure: Figure, one: Problem, chosen: Row | None) -> dict[str, Any] 
         return None
     if figure.together:
         about = json.dumps([one.facts, [row.identity for row in rows]], default=str)
-        drawings = [{"label": "", "svg": _drawn(figure, about, _Later(rows, one))}]
+        drawings = [{"label": "", "svg": _drawn(figure, about, rows, one)}]
     else:
         reference = one.reference.identity if one.reference else ""
         about = json.dumps([one.data, reference], default=str)
         drawings = [
             {
                 "label": "" if figure.of_chosen else row.label,
-                "svg": _drawn(figure, about + row.identity, _Later(row, one)),
+                "svg": _drawn(figure, about + row.identity, row, one),
             }
             for row in rows
         ]
@@ -118,25 +120,15 @@ def _figure(figure: Figure, one: Problem, chosen: Row | None) -> dict[str, Any] 
     return {"title": figure.title, "caption": figure.caption, "size": size, "drawings": drawings} if drawings else None
 
 
-class _Later:
-    """What a picture is drawn from. All are equal: whether a picture is drawn again is decided by what it is about."""
-
-    def __init__(self, what: Row | list[Row], one: Problem) -> None:
-        self.what, self.problem = what, one
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Later)
-
-    def __hash__(self) -> int:
-        return 0
-
-
-@lru_cache(maxsize=1024)
-def _drawn(figure: Figure, about: str, later: _Later) -> str:
+def _drawn(figure: Figure, about: str, what: Row | list[Row], one: Problem) -> str:
     """The picture as SVG, or nothing if there is nothing to draw; the same `about` is not drawn twice."""
-    with Canvas(figure.size, figure.columns, figure.share_y) as canvas:
-        alt = figure.draw(canvas.axes if figure.columns > 1 else canvas.axes[0], later.what, later.problem)
-        return canvas.svg(alt) if alt else ""
+
+    def draw() -> str:
+        with Canvas(figure.size, figure.columns, figure.share_y) as canvas:
+            alt = figure.draw(canvas.axes if figure.columns > 1 else canvas.axes[0], what, one)
+            return canvas.svg(alt) if alt else ""
+
+    return _drawings.get((figure, about), draw)
 
 
 def _facts(found: dict[str, Any], one: Problem) -> list[tuple[str, str]]:
@@ -173,7 +165,7 @@ def _colour_names() -> str:
     return f":root{{{light}}}\n@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}\n"
 
 
-@lru_cache(maxsize=1)
+@cache  # of files of this package
 def _assets() -> tuple[Any, str, str]:
     """The template, its style sheet and its script."""
     from jinja2 import Environment, StrictUndefined

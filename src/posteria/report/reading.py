@@ -1,11 +1,12 @@
-"""What the report reads: a problem of results.json, its rows in the order they are shown, and their arrays."""
+"""What the report reads: a problem of results.json, its rows in the order they are shown, and their arrays; and what
+it remembers from one writing of the page to the next."""
 
 import json
-from collections.abc import Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -81,7 +82,7 @@ def problem(facts: dict[str, Any], folder: Path) -> Problem:
         wanted = row.get("picture")  # its sum; None where there is none yet, missing where results are of before sums
         arrays: Mapping[str, np.ndarray] = {}
         if wanted or (stamp and "picture" not in row):
-            arrays = _arrays(folder, facts["name"], row["name"], wanted, stamp)
+            arrays = results.read_picture(folder, facts["name"], row["name"], wanted) or {}
         live = facts.get("live") or {}
         if live.get("row") == row["name"] and not arrays:  # it is being fitted
             arrays = {name: _array(values) for name, values in live.items() if name != "row"}
@@ -96,9 +97,25 @@ def _array(values: list[Any]) -> np.ndarray:
     return np.array([np.nan if value is None else value for value in values], np.float64)
 
 
-@lru_cache(maxsize=256)
-def _arrays(
-    folder: Path, name: str, row: str, wanted: str | None, stamp: tuple[int, int] | None
-) -> Mapping[str, np.ndarray]:
-    """The row's arrays; `stamp` is part of the question, so that a file written anew is read anew."""
-    return results.read_picture(folder, name, row, wanted) or {}
+Drawing = TypeVar("Drawing")
+
+
+class Drawings(Generic[Drawing]):
+    """Pictures by what they are about: none is drawn again as the page is written anew after each row.
+
+    They are text alone: what they were drawn from is not kept, and those not asked for longest go first.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.num_drawn = 0
+        self._most = most
+        self._drawn: OrderedDict[Hashable, Drawing] = OrderedDict()
+
+    def get(self, about: Hashable, draw: Callable[[], Drawing]) -> Drawing:
+        if about not in self._drawn:
+            self._drawn[about] = draw()
+            self.num_drawn += 1
+        self._drawn.move_to_end(about)
+        while len(self._drawn) > self._most:
+            self._drawn.popitem(last=False)
+        return self._drawn[about]

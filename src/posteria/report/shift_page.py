@@ -2,7 +2,6 @@
 table and sentences, all from the "shift" of results.json."""
 
 import json
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,7 +9,9 @@ import numpy as np
 from posteria.plots import severity, svg, theme
 from posteria.plots.side_by_side import Series
 from posteria.report import phrases
-from posteria.report.reading import Problem
+from posteria.report.reading import Drawings, Problem
+
+_drawings = Drawings[list[dict[str, Any]]](most=64)
 
 TITLE = "What if new data are not like these?"
 LEAD = (
@@ -47,29 +48,14 @@ def section(problem: Problem) -> dict[str, Any] | None:
         "title": TITLE,
         "lead": LEAD,
         "texts": shift["texts"],
-        "figures": [figure for figure in _figures(about, _Later(problem)) if figure],
+        "figures": [figure for figure in _drawings.get(about, lambda: _figures(problem)) if figure],
         "tables": [table for table in (_table(problem, False), _table(problem, True)) if table],
         "caption": f"By {shift['rows']:,} held-out rows, the same for all methods, and at most {shift['draws']} draws.",
         "is_appendix": False,
     }
 
 
-class _Later:
-    """What is drawn; what it is about decides whether it is drawn again."""
-
-    def __init__(self, problem: Problem) -> None:
-        self.problem = problem
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Later)
-
-    def __hash__(self) -> int:
-        return 0
-
-
-@lru_cache(maxsize=64)
-def _figures(about: str, later: _Later) -> list[dict[str, Any]]:
-    problem = later.problem
+def _figures(problem: Problem) -> list[dict[str, Any]]:
     shift = problem.facts["shift"]
     rows = [row for row in problem.rows if row.name in shift["found"]]
     labels = [(row.label, row.style) for row in rows]
