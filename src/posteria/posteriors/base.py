@@ -190,4 +190,5 @@ VERBS = {
 
 def _verb(name: str) -> Callable[..., Any]:
     """The function of this name, in the module above."""
-    return getattr(import_module(VERBS[name]), name)
+    found: Callable[..., Any] = getattr(import_module(VERBS[name]), name)
+    return found
