@@ -23,7 +23,7 @@ from _questions import Problem, answer, axes, fit, hmc, methods, percent, save, 
 from _scores import Score, difference, points_lost, score
 
 import posteria as po
-from posteria.comparison.tell import temperatures as told
+from posteria.comparison.tell.sentences import temperature_words
 
 PROBLEMS = ("mnist", "cifar")
 TEMPERATURES = {"small": (0.03, 0.3, 1.0, 3.0, 10.0), "full": (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)}
@@ -117,7 +117,10 @@ def report(asked: Problem, series: Series, rows: dict[float, Found]) -> None:
     columns = ["T", "accuracy", "log-likelihood", "ECE", "behind the best, nats", "log-likelihood of fitted rows"]
     table(f"q2-{asked.name}-{series}", str(series), columns, lines)
     held_out = {temperature: row.held_out.log_likelihoods for temperature, row in rows.items()}
-    print(told.words(held_out, "classes", {temperature: row.fitted for temperature, row in rows.items()}), flush=True)
+    print(
+        temperature_words(held_out, "classes", {temperature: row.fitted for temperature, row in rows.items()}),
+        flush=True,
+    )
 
 
 def summary(asked: Problem, found: dict[Series, dict[float, Found]]) -> None:

@@ -51,7 +51,6 @@ SAME_NAMES: dict[str, str] = {}  # files that must be called alike, and why
 
 MAY_TOUCH_THE_WORLD = {
     "bridges/safetensors_file.py",
-    "comparison/run/clock.py",
     "comparison/run/fitting.py",
     "comparison/run/runner.py",
     "comparison/tell/results.py",

@@ -10,7 +10,7 @@ __version__ = "0.1.0"
 # Names are imported when they are first used: `import posteria` costs next to nothing. What a type checker and an
 # editor see is `__init__.pyi`, which `make surface` writes from this table.
 _HOMES = {home.partition(":")[2]: home for home in SHELF.values()} | {
-    "Baseline": "posteria.methods.baseline:Baseline",
+    "Baseline": "posteria.methods.registry:Baseline",
     "Classifier": "posteria.estimators:Classifier",
     "Kernel": "posteria.engine.loop:Kernel",
     "Machine": "posteria.planning:Machine",

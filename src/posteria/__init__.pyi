@@ -24,7 +24,7 @@ from posteria.estimators import Regressor as Regressor
 from posteria.evidence import log_evidence as log_evidence
 from posteria.landscape.connect import connect as connect
 from posteria.landscape.surface import surface as surface
-from posteria.methods.baseline import Baseline as Baseline
+from posteria.methods.registry import Baseline as Baseline
 from posteria.methods.chains.barker import Barker as Barker
 from posteria.methods.chains.elliptical_slice import EllipticalSlice as EllipticalSlice
 from posteria.methods.chains.hmc import HMC as HMC

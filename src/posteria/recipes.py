@@ -18,8 +18,8 @@ import numpy as np
 from posteria import nn
 from posteria.data import log_scale
 from posteria.data.arrays import Data, rows
-from posteria.data.bins import NUM_BINS
 from posteria.data.preparation import Preparation
+from posteria.data.standardise import NUM_BINS
 from posteria.engine.loop import Run
 from posteria.errors import SettingError
 from posteria.methods.chains.mclmc import MCLMC

@@ -8,7 +8,7 @@ import pytest
 import posteria as po
 from comparison import small
 from posteria.comparison.judge import robustness
-from posteria.comparison.tell.shift_words import shift_words
+from posteria.comparison.tell.sentences import shift_words
 from posteria.errors import StoreError
 from posteria.shift import SEVERITIES, attack, shift_table
 

@@ -4,34 +4,34 @@ import jax.numpy as jnp
 import numpy as np
 
 import posteria as po
-from posteria.comparison.tell import temperatures
+from posteria.comparison.tell.sentences import temperature_words
 
 ROWS = np.random.default_rng(0).normal(size=400)
 
 
 def test_cold_that_is_better_is_underfitting():
-    said = temperatures.words({0.1: ROWS + 0.3, 1.0: ROWS + 0.1 * ROWS[::-1]}, "classes", {0.1: -0.05, 1.0: -0.4})
+    said = temperature_words({0.1: ROWS + 0.3, 1.0: ROWS + 0.1 * ROWS[::-1]}, "classes", {0.1: -0.05, 1.0: -0.4})
     assert "T = 0.1" in said and "underfits" in said and "NoisyDirichlet" in said
     assert "-0.400 nats at T = 1, -0.050 at T = 0.1" in said
     ahead = ROWS + 0.3 - (ROWS + 0.1 * ROWS[::-1])
     assert f"by {ahead.mean():.3f} ± {ahead.std() / 20:.3f} nats a row" in said
-    assert "inferred" in temperatures.words({0.1: ROWS + 0.3, 1.0: ROWS}, "regression")
+    assert "inferred" in temperature_words({0.1: ROWS + 0.3, 1.0: ROWS}, "regression")
 
 
 def test_what_chance_explains_is_not_said_to_be_better():
     noise = np.random.default_rng(1).normal(size=400)
-    said = temperatures.words({0.3: ROWS + noise - noise.mean() + 0.02, 1.0: ROWS}, "classes")
+    said = temperature_words({0.3: ROWS + noise - noise.mean() + 0.02, 1.0: ROWS}, "classes")
     assert "within chance" in said and "underfit" not in said
-    assert "best of 0.3, 1" in temperatures.words({0.3: ROWS - 1, 1.0: ROWS}, "classes")
+    assert "best of 0.3, 1" in temperature_words({0.3: ROWS - 1, 1.0: ROWS}, "classes")
 
 
 def test_hot_that_is_better_is_told_apart():
-    said = temperatures.words({1.0: ROWS, 3.0: ROWS + 0.3}, "classes")
+    said = temperature_words({1.0: ROWS, 3.0: ROWS + 0.3}, "classes")
     assert "surer" in said and "underfit" not in said
 
 
 def test_one_temperature_or_none_that_is_1_says_nothing():
-    assert temperatures.words({1.0: ROWS}, "classes") == temperatures.words({0.1: ROWS, 3.0: ROWS}, "classes") == ""
+    assert temperature_words({1.0: ROWS}, "classes") == temperature_words({0.1: ROWS, 3.0: ROWS}, "classes") == ""
 
 
 def test_graded_posteriors_of_several_temperatures_are_told_about():

@@ -12,7 +12,7 @@ from posteria.comparison.judge import grades, verdicts
 from posteria.comparison.judge.columns import column as made_column
 from posteria.comparison.run import records
 from posteria.comparison.tell import results
-from posteria.comparison.tell.shift_words import shift_words
+from posteria.comparison.tell.sentences import shift_words
 
 LABELS = {  # name: (label, role, spread as a share of the right one, growth off the data, seconds)
     "nuts": ("NUTS", "reference", 1.0, 1.0, 310.0),

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from posteria.comparison.tell import results
-from posteria.comparison.tell.shift_words import shift_words
+from posteria.comparison.tell.sentences import shift_words
 from posteria.report import phrases, shift_page, write
 from report import made_up
 

@@ -37,7 +37,7 @@ def predict(
     quiet: Quiet = False,
 ) -> None:
     """Predict new rows: mean, std, interval and epistemic std, or class probabilities and entropy, beside each row."""
-    from posteria.data.new_values import told_of
+    from posteria.data.encode import told_of
     from posteria.posteriors.units import in_units
 
     posterior, preparation = load_posterior(folder, network, methods)

@@ -18,7 +18,7 @@ from posteria.comparison.judge.grades import grade_row
 from posteria.comparison.run.fitting import Settings, costs_of, milliseconds
 from posteria.comparison.run.records import Record
 from posteria.comparison.run.runner import Elsewhere, Ending, Key, Ledger, run, run_row
-from posteria.comparison.tell import results, score_tables, sentences, temperatures
+from posteria.comparison.tell import results, score_tables, sentences
 from posteria.compiled import contents
 from posteria.data.arrays import check_same_length, check_x, rows
 from posteria.data.splits import last_rows
@@ -220,7 +220,7 @@ def _of_temperatures(posteriors: Mapping[str, Any], data: tuple[Any, Any], scale
     if len(parts) > 1:
         return ()
     scores = {at: np.asarray(posterior.predict(data[0]).log_prob(data[1])) for at, posterior in by_temperature.items()}
-    said = temperatures.words(scores, kind_of(models[0]))
+    said = sentences.temperature_words(scores, kind_of(models[0]))
     return (said,) if said else ()
 
 

@@ -139,7 +139,9 @@ def ask(
     With a `model`, `data = (x, y)` are arrays that it takes as they are, and so are `test` rows. `shift` (True, or
     names) and `attack` (sizes) ask for scores under these too.
     """
-    numbers, under = seeds_of(seeds), asked(shift, attack)
+    numbers = seeds_of(seeds)
+    is_as_it_came = (shift is None or shift is False) and attack is None
+    under = None if is_as_it_came else asked(shift, attack)
     if model is None:
         source = _source(data, target, kind, ignore, as_, encoding)
     else:

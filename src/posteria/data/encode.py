@@ -17,7 +17,6 @@ from posteria.data.date_spelling import periods_of, plain
 from posteria.data.recognise import MAX_LEVELS
 from posteria.data.table_columns import COLUMNS, Category, Column, Date, Means, Number, Ordered, Text
 from posteria.data.table_plan import ColumnPlan, TablePlan, plan_table
-from posteria.data.target_means import means_by_level, means_without_own_fold
 from posteria.errors import DataError
 from posteria.tree import Json
 
@@ -227,3 +226,76 @@ def _column_from_json(stored: Json) -> Column:
         if isinstance(value, list):
             stored[name] = tuple(tuple(each) if isinstance(each, list) else each for each in value)
     return COLUMNS[kind](**stored)
+
+
+# ---- what new rows have that the rows of the fit had not, in words
+
+VALUES_SHOWN = 5
+AS_WHAT = {"Means": "the average of all rows", "Ordered": "missing"}  # an unseen value of such a column
+
+
+def told_of(encoded: Encoded, encoder: Encoder | None) -> dict[str, str]:
+    """A line by column, the most surprising alone where there are several."""
+    taken = {column.name: type(column).__name__ for column in encoder.columns} if encoder else {}
+    lines = {}
+    for column, count in encoded.filled.items():
+        lines[column] = f"{column}: {count:,} missing, as never in the fit; taken as its median"
+    for column, (count, first, last) in encoded.far.items():
+        lines[column] = f"{column}: {count:,} dates before {first} or after {last}, the range of the fit"
+    for column, values in encoded.unseen.items():
+        shown = ", ".join(map(repr, values[:VALUES_SHOWN])) + (", ..." if len(values) > VALUES_SHOWN else "")
+        count, total = encoded.counts[column], len(encoded.x)
+        where = f"in {count:,} of {total:,} rows"
+        if taken[column] in ("Number", "Date"):
+            lines[column] = f"{column}: {shown} cannot be read as a {taken[column].lower()}; taken as missing, {where}"
+        elif taken[column] in AS_WHAT:
+            lines[column] = f"{column}: {shown} not seen in the fit; taken as {AS_WHAT[taken[column]]}, {where}"
+        else:
+            lines[column] = f"{column}: {shown} not seen in the fit, or rarely; taken as none of its values, {where}"
+    return lines
+
+
+# ---- means of the target by level, for categories of many values. Micci-Barreca 2001
+
+FOLDS = 5
+SEED = 0  # of the folds, which depend on the number of rows alone: a resumed fit sees the same rows
+LEAST_ROWS, MOST_ROWS = 1.0, 1000.0  # that the mean of all rows counts as, in that of a level
+
+
+def means_by_level(
+    levels: np.ndarray, y: np.ndarray
+) -> tuple[list[str], tuple[tuple[float, ...], ...], tuple[float, ...]]:
+    """The levels, for each the means of the targets, and those of all rows."""
+    names, codes = np.unique(levels.astype(str), return_inverse=True)
+    targets = y.reshape(len(y), -1).astype(np.float64)
+    means, overall = _shrunk(codes, targets, len(names))
+    return names.tolist(), tuple(map(tuple, means.tolist())), tuple(overall.tolist())
+
+
+def means_without_own_fold(levels: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """For each row the means of its level among the rows of other folds: its own target has no part in them."""
+    names, codes = np.unique(levels.astype(str), return_inverse=True)
+    targets = y.reshape(len(y), -1).astype(np.float64)
+    fold = np.random.default_rng(SEED).permutation(len(codes)) % FOLDS
+    found = np.zeros_like(targets)
+    for number in range(FOLDS):
+        is_own = fold == number
+        if is_own.any() and not is_own.all():
+            found[is_own] = _shrunk(codes[~is_own], targets[~is_own], len(names))[0][codes[is_own]]
+    return found
+
+
+def _shrunk(codes: np.ndarray, targets: np.ndarray, num_levels: int) -> tuple[np.ndarray, np.ndarray]:
+    """(level, target) means, each shrunk towards that of all by the variance within levels over that between them.
+
+    So many rows does the mean of all count as; a level without rows has it alone.
+    """
+    counts = np.bincount(codes, minlength=num_levels).astype(np.float64)[:, None]
+    sums = np.stack([np.bincount(codes, each, num_levels) for each in targets.T], axis=1)
+    overall = targets.mean(axis=0)
+    raw = sums / np.maximum(counts, 1.0)
+    num_repeated = max(len(codes) - (counts > 0).sum(), 1)
+    within = ((targets - raw[codes]) ** 2).sum(axis=0) / num_repeated
+    between = ((raw[codes] - overall) ** 2).mean(axis=0) - within * (counts > 0).sum() / len(codes)
+    rows = np.clip(within / np.maximum(between, 1e-12 * np.maximum(within, 1e-300)), LEAST_ROWS, MOST_ROWS)
+    return (sums + rows * overall) / (counts + rows), overall

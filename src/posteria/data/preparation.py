@@ -9,10 +9,9 @@ from numpy.typing import ArrayLike
 
 from posteria.data import cells
 from posteria.data.arrays import Data, check_x, is_frame, num_rows
-from posteria.data.bins import NUM_BINS, Bins
 from posteria.data.encode import Encoded, Encoder
 from posteria.data.frames import as_frame
-from posteria.data.standardise import Standardiser
+from posteria.data.standardise import NUM_BINS, Bins, Standardiser
 from posteria.data.table import Table, fit_encoder, from_frame, to_be_meant
 from posteria.data.table_plan import TablePlan
 from posteria.errors import DataError

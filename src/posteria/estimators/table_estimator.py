@@ -13,9 +13,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from posteria import nn
 from posteria.data.arrays import Data, is_frame
-from posteria.data.encode import Encoded, Encoder
+from posteria.data.encode import Encoded, Encoder, told_of
 from posteria.data.frames import as_frame
-from posteria.data.new_values import told_of
 from posteria.data.preparation import Preparation
 from posteria.data.table_plan import plan_table
 from posteria.data.table_target import is_counted

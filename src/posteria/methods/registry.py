@@ -1,17 +1,21 @@
-"""All methods by name. Built-in ones are listed as import paths, so that looking at the list imports none of them."""
+"""All methods by name, and the contracts of methods and of baselines, which stand beside them to say whether a network
+is worth its trouble. Built-in ones are listed as import paths, so that looking at the list imports none of them."""
 
 import dataclasses
 import os
 import re
 import sys
+from collections.abc import Callable
 from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import EntryPoint, distributions
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
+
+import numpy as np
 
 from posteria import own
 from posteria.errors import SettingError
-from posteria.methods.baseline import Baseline
 from posteria.methods.shelf import SHELF
 
 if TYPE_CHECKING:
@@ -30,7 +34,7 @@ FIDELITIES = ("exact", "family-optimum", "asymptotic", "procedure", "point")
 
 _registered: dict[str, type] = {}
 _SHELVED = {home.partition(":")[2]: name for name, home in SHELF.items()}
-_baselines: dict[str, type[Baseline]] = {}
+_baselines: dict[str, "type[Baseline]"] = {}
 
 
 @runtime_checkable
@@ -41,6 +45,40 @@ class Method(Protocol):
 
     def fit(self, key: "jax.Array", target: "Target", start: "Params | None", run: "Run") -> "Posterior":
         """The posterior of `target`, from `start` (weights, or None); `run` has the loop's services."""
+
+
+Numbers = Callable[
+    [np.ndarray], tuple[np.ndarray, np.ndarray | None]
+]  # x (n, column) -> centre (n,), width (n,) or None
+Probs = Callable[[np.ndarray], np.ndarray]  # x (n, column) -> (n, class)
+
+
+class Baseline:
+    """Subclass it, and `po.register(Mine)`: it then stands in every comparison, under its name in kebab case.
+
+    `fit_numbers` and `fit_classes` learn from x (n, column), standardised as networks get it, and y, in its own units
+    or labels; either may be left out. What they return predicts: a centre and a width a row (None: no width), or
+    probabilities. Widths need not be right: each row's distribution is centre + width x score, where scores are those
+    of rows left out, in five folds, so that its intervals hold and its density means something.
+    """
+
+    about: ClassVar[str] = ""  # one line, shown in the page
+    needs: ClassVar[str] = ""  # a package without which it is left out
+
+    def fit_numbers(self, x: np.ndarray, y: np.ndarray) -> Numbers:
+        raise NotImplementedError
+
+    def fit_classes(self, x: np.ndarray, y: np.ndarray, num_classes: int) -> Probs:
+        raise NotImplementedError
+
+    def takes(self, kind: str, num_rows: int, num_columns: int) -> bool:
+        """Whether it takes part on such data."""
+        hook = type(self).fit_classes if kind == "classes" else type(self).fit_numbers
+        return hook not in (Baseline.fit_classes, Baseline.fit_numbers)
+
+    @classmethod
+    def is_there(cls) -> bool:
+        return not cls.needs or find_spec(cls.needs) is not None
 
 
 def register(method: type) -> type:

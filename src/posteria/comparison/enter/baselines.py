@@ -13,7 +13,7 @@ from posteria.comparison.enter.rivals import BUILT_IN, LARGE_TABLE
 from posteria.data.arrays import Data
 from posteria.errors import DataError, SettingError
 from posteria.methods import registry
-from posteria.methods.baseline import Baseline, Numbers, Probs
+from posteria.methods.registry import Baseline, Numbers, Probs
 from posteria.metrics import quantile_levels
 from posteria.posteriors.conformal import ScoreDistribution
 

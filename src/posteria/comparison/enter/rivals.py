@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from posteria.methods.baseline import Baseline, Numbers, Probs
+from posteria.methods.registry import Baseline, Numbers, Probs
 
 LARGE_TABLE = 1_000_000  # values, from where boosting is worth several threads
 VIRTUAL_ENSEMBLES = 10

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from posteria.comparison.ask import Fold
-from posteria.comparison.judge.middle import centre, spread
 from posteria.data.features import Features
 
 MOST_COLUMNS = 40  # those that go most with the target, where there are more
@@ -22,6 +21,24 @@ SHOWN_COLUMNS = 8  # of a row that is worth a look
 SEED = 0
 FEWEST_NEIGHBOURS, MOST_NEIGHBOURS, SOME_NEIGHBOURS = 50, 20_000, 1000  # training rows
 LONELY = 0.01  # of them, the furthest from their nearest
+
+
+ONE_STD = (0.15865525393145707, 0.8413447460685429)  # the levels one std below and above a Gaussian's mean
+
+
+def centre(predictive: Any) -> np.ndarray:
+    """The mean, or the median where a mean does not exist: (n, targets)."""
+    mean = np.asarray(predictive.mean, np.float64)
+    return mean if np.isfinite(mean).all() else np.asarray(predictive.quantile_table([0.5]), np.float64)[0]
+
+
+def spread(predictive: Any) -> np.ndarray:
+    """The std, or half of the middle 68 % where it is infinite: (n, targets)."""
+    std = np.asarray(predictive.std, np.float64)
+    if np.isfinite(std).all():
+        return std
+    lower, upper = np.asarray(predictive.quantile_table(ONE_STD), np.float64)
+    return (upper - lower) / 2
 
 
 def drivers(predictor: Any, fold: Fold, kind: str) -> dict[str, np.ndarray]:

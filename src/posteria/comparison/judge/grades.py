@@ -11,11 +11,10 @@ from scipy.special import logsumexp
 from posteria import diagnostics, metrics
 from posteria.comparison.ask import Curve, Fold, Problem
 from posteria.comparison.enter.entries import Entry
-from posteria.comparison.judge.drivers import drivers, worth_a_look
-from posteria.comparison.judge.middle import centre, spread
+from posteria.comparison.judge.drivers import centre, drivers, spread, worth_a_look
 from posteria.comparison.judge.robustness import under_shift
-from posteria.comparison.run.learning import learning_curves
 from posteria.comparison.run.records import Grades
+from posteria.comparison.run.runner import learning_curves
 from posteria.data.arrays import num_rows, rows
 from posteria.errors import SettingError
 from posteria.metrics import quantile_levels

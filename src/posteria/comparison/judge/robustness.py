@@ -16,7 +16,7 @@ from posteria.comparison.ask import Fold, Problem
 from posteria.comparison.enter.entries import Entry
 from posteria.comparison.judge import differences
 from posteria.comparison.judge.differences import Drawn
-from posteria.comparison.judge.middle import centre
+from posteria.comparison.judge.drivers import centre
 from posteria.comparison.run.fitting import reason_of
 from posteria.comparison.run.records import Record
 from posteria.comparison.run.runner import Ledger
@@ -192,10 +192,8 @@ def _once(fold: Fold, name: str, make: Callable[[], Any]) -> Any:
 # ---- all rows and splits together
 
 
-def shift_of(ledger: Ledger, problem: Problem, entries: list[Entry]) -> Json | None:
-    """The "shift" of a problem of results.json, without its sentences; None where it was not asked for."""
-    if problem.shift is None:
-        return None
+def shift_of(ledger: Ledger, problem: Problem, entries: list[Entry]) -> Json:
+    """The "shift" of a problem of results.json, without its sentences."""
     records = {entry.name: ledger.records_of(problem, entry) for entry in entries}
     whole = {
         name: found

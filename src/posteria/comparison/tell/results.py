@@ -80,7 +80,7 @@ from posteria.comparison.run.records import picture_path, read_picture, run_path
 from posteria.comparison.run.runner import Ledger
 from posteria.comparison.tell import score_tables, sentences
 from posteria.comparison.tell.answers import answers
-from posteria.comparison.tell.shift_words import shift_words
+from posteria.comparison.tell.sentences import shift_words
 from posteria.data.directions import in_words
 from posteria.errors import StoreError
 from posteria.posteriors import store
@@ -155,8 +155,9 @@ def _problem(ledger: Ledger, problem: Problem, entries: list[Entry]) -> Json:
     found["answers"] = answers(found, ledger.settings.command)
     found["next"] = _next(found, problem, entries)
     found["live"] = _live(ledger, problem)
-    found["shift"] = shift_of(ledger, problem, entries)
-    if found["shift"] is not None:
+    found["shift"] = None
+    if problem.shift is not None:
+        found["shift"] = shift_of(ledger, problem, entries)
         found["shift"]["texts"] = shift_words(found)
     return found
 

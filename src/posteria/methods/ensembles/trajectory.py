@@ -99,7 +99,10 @@ def follow(
     target = target.holding("prior")
     if climber is not None:
         training = run.stage("training", share=TRAINING_SHARE)
-        target, starts = settled(climber, key_train, target, starts, training)
+        if target.scales and target.data is not None:
+            target, starts = settled(climber, key_train, target, starts, training)
+        else:
+            target = target.holding("prior")
         starts = climber.climb(key_train, target, starts, training, final_when_late=True).params
     check_starts(target, starts, num_rows=settings.batch_size if is_source(target.data) else None)
 

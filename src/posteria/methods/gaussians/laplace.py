@@ -29,11 +29,10 @@ from posteria.engine.loop import Run
 from posteria.errors import SettingError
 from posteria.methods.costs import Costed, varied_inside
 from posteria.methods.gaussians.post_hoc import tuned
-from posteria.methods.points import doubts
 from posteria.methods.points.cross_check import cross_checked
 from posteria.methods.points.learnt_scales import at_given_weights, log_integral
 from posteria.methods.points.map import MAP
-from posteria.methods.points.polish import measured
+from posteria.methods.points.polish import learnt_by_heart, measured
 from posteria.methods.points.tuning import check_gaussian, fit_own, prior_precision
 from posteria.models.model import Model
 from posteria.models.target import Target
@@ -121,7 +120,8 @@ class Laplace(Costed):
             polishes = climb.polish is not False and not (climb.validation or target.augment or is_streamed)
             (modes,) = climb.find(key_mode, target, start, run, 1, polishes)
             target, params, held = modes.target, tree.one(modes.params), modes.held
-            params = cross_checked(climb, key_mode, target, params, run)
+            if target.scales:
+                params = cross_checked(climb, key_mode, target, params, run)
             is_checked = bool(climb.tune or climb.validation)
             remedy = climb.remedy(is_full=polishes)
         precision = _measured(target, params, settings, key_measure)
@@ -133,7 +133,7 @@ class Laplace(Costed):
             precision = _measured(target, params, settings, key_measure)
         own, note = _own_factor(target, params)
         run.note(note)
-        run.note("" if is_checked else doubts.learnt_by_heart(target))
+        run.note("" if is_checked else learnt_by_heart(target))
         posterior = LaplacePosterior(
             target,
             tree.ravel(params),

@@ -30,9 +30,9 @@ CHECK_STREAM = 4  # folded into the key of the climb before
 
 
 def cross_checked(climber: MAP, key: jax.Array, target: Target, params: tree.Params, run: Run) -> tree.Params:
-    """`params` with the likelihood's own parameters and the scales that the held-out rows ask for; as they are where
-    the evidence is to be trusted, or there is no noise to infer."""
-    is_checked = target.scales and target.data is not None and target.temperature == 1.0
+    """Of a target with scales: `params` with the likelihood's own parameters and the scales that the held-out rows ask
+    for; as they are where the evidence is to be trusted, or there is no noise to infer."""
+    is_checked = target.data is not None and target.temperature == 1.0
     likelihood: Any = target.model.likelihood
     has_noise = hasattr(likelihood, "noise_std") and jax.tree.leaves(params["likelihood"])
     if not is_checked or not has_noise or tree.size(target.structs["network"]) < target.total_weight:

@@ -32,13 +32,11 @@ LEAST_LOG, MOST_LOG = -7.0, 7.0  # of a weight's scale: beyond, the next measure
 
 def settled(climber: Any, key: jax.Array, target: Target, starts: tree.Params, run: Run) -> tuple[Target, tree.Params]:
     """The target with scales held, and the likelihood's own parameters, and the starts (leading axis) with those that
-    the evidence sets; both as they are where no scale is inferred.
+    the evidence sets. Of a target with data, and scales to infer.
 
     `climber` is the MAP that will climb on from there. They are found from the first start, and serve all: they are
     the model's, not a mode's. The evidence is that of temperature 1.
     """
-    if not target.scales or target.data is None:
-        return target.holding("prior"), starts
     check_gaussian(target, tree.index(starts, 0))
     at_one = target if target.temperature == 1.0 else Target(replace(target.model, temperature=1.0), target.data)
     key = jax.random.fold_in(key, SCALES_STREAM)

@@ -125,7 +125,9 @@ class MAP(EpochCosts):
         if self.tune and target.data is not None:
             found = self._find_tuned(key_climb, target, starts, run, size)
         else:
-            held, starts = settled(self, key_climb, target, starts, run)
+            held = target.holding("prior")
+            if target.scales and target.data is not None:
+                held, starts = settled(self, key_climb, target, starts, run)
             climbed = self.climb(key_climb, held, starts, run)
             found = [Modes(target, climbed.params, climbed.log_density, held.held, run)]
         return [modes.polished(key_climb, self.num_epochs) for modes in found] if polishes else found

@@ -14,12 +14,12 @@ import numpy as np
 from posteria import tree
 from posteria.compiled import kept
 from posteria.curvature.decrement import ENOUGH, decrement, is_dear, part_names
-from posteria.data.arrays import Data, is_source
+from posteria.data.arrays import Data, is_source, parts, rows
 from posteria.engine.loop import Kernel, Run
-from posteria.methods.points import doubts
 from posteria.models.coordinates import coordinates
 from posteria.models.sums import all_rows
 from posteria.models.target import Target, log_densities
+from posteria.posteriors.draws import forward
 from posteria.tree import Json
 
 SHARE = 0.2  # of the epochs that came before, in steps; a step takes one gradient, seldom more
@@ -73,7 +73,7 @@ def measured(target: Target, params: tree.Params, run: Run, held: Sequence[str],
     if not worst.nats <= ENOUGH:
         about = "an estimated " if worst.is_estimate else ""
         run.note(f"the weights are not at a mode: a Newton step would gain {about}{worst.nats:.2g} nats; {remedy}")
-    constant = doubts.constant(target, params)
+    constant = always_the_same(target, params)
     run.note(constant)
     return {"decrement": worst.nats, "decrement_is_estimate": worst.is_estimate, "is_constant": bool(constant)}
 
@@ -157,3 +157,44 @@ def lbfgs(target: Target, held: tuple[str, ...]) -> Kernel:
         return taken
 
     return Kernel(init, step)
+
+
+# ---- modes that are not to be taken at their word: what is odd about one, said in words
+
+ROWS_LOOKED_AT = 1000
+CONSTANT = 0.01  # of the targets' standard deviation (of logits and logarithms: of 1), between rows
+
+
+def always_the_same(target: Target, params: tree.Params) -> str:
+    """Where each of `params` (leading axis) says the same of every row, why that may be; empty where one does not.
+
+    With few rows the joint mode of weights and noise may lie where all weights are next to 0: the prior gains more by
+    it than the rows lose, though most of the posterior is elsewhere.
+    """
+    if target.data is None or target.num_data < 3:
+        return ""
+    x, y, _ = parts(target.data)
+    some = np.linspace(0, target.num_data - 1, min(target.num_data, ROWS_LOOKED_AT)).astype(int)
+    of_some: Any = rows(x, some)
+    if len(np.unique(np.asarray(jax.tree.leaves(of_some)[0]).reshape(len(some), -1), axis=0)) == 1:
+        return ""
+    outputs, _ = forward(target.without_data())(np.asarray(tree.ravel_each(params)), of_some)
+    unit = np.std(np.asarray(rows(y, some), np.float64)) if target.model.likelihood.kind == "regression" else 1.0
+    if np.std(np.asarray(outputs, np.float64), axis=1).max() > CONSTANT * unit or not unit > 0:
+        return ""
+    return (
+        f"the mode predicts the same for every row: either x says nothing of y, or the prior outweighs "
+        f"{target.num_data:,} rows; give the noise, take a smaller network, or a method that is no mode"
+    )
+
+
+def learnt_by_heart(target: Target) -> str:
+    """Where noise is set at one mode with more weights than rows: these fit part of it, and it comes out too small."""
+    has_noise = bool(jax.tree.leaves(target.structs["likelihood"]))
+    num_weights = tree.size(target.structs["network"])
+    if target.data is None or not has_noise or target.scales or num_weights < target.total_weight:
+        return ""
+    return (
+        f"noise was set with {num_weights:,} weights by {target.num_data:,} rows, of which they may have learnt some: "
+        "intervals may be too narrow until `calibrate` has checked them"
+    )

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 import posteria as po
 from comparison import small
-from posteria.comparison.run.clock import clock, covered
+from posteria.comparison.run.fitting import clock, covered
 
 
 def test_what_is_inside_something_else_counts_once():
