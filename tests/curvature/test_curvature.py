@@ -9,9 +9,9 @@ from flax import nnx
 import posteria as po
 from posteria import tree
 from posteria.curvature import measure as measuring
-from posteria.curvature.full import Full
 from posteria.curvature.jacobian import factored, subset_paths
 from posteria.curvature.measure import Settings, measure, solved, summed, with_prior
+from posteria.curvature.precision import Full
 from posteria.errors import SettingError, TooLargeError
 from posteria.methods.points.tuning import prior_precision
 from posteria.models.target import Target

@@ -12,9 +12,18 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from posteria.curvature.diagonal import spread_through, squares, variances_through
 from posteria.curvature.jacobian import Factors, Weight
-from posteria.curvature.precision import Accumulated, Precision, Sums, as_array, pytree, weighted
+from posteria.curvature.precision import (
+    Accumulated,
+    Precision,
+    Sums,
+    as_array,
+    pytree,
+    spread_through,
+    squares,
+    variances_through,
+    weighted,
+)
 
 MAX_DENSE = 1024  # entries of a leaf that the walk leaves and that still gets a dense block, as biases do
 

@@ -11,9 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from posteria.curvature.diagonal import spread_through, variances_through
 from posteria.curvature.jacobian import Factors, Weight
-from posteria.curvature.precision import Precision, as_array, pytree
+from posteria.curvature.precision import Precision, as_array, pytree, spread_through, variances_through
 from posteria.tree import Tree
 
 ROUNDING = 1e-7  # of the largest value: below it, rows in float32 say nothing

@@ -10,12 +10,10 @@ import numpy as np
 
 from posteria import tree
 from posteria.compiled import kept
-from posteria.curvature.diagonal import Diagonal
-from posteria.curvature.full import Full
 from posteria.curvature.jacobian import FactoredNetwork, factored
 from posteria.curvature.kron import Kron, is_factored
 from posteria.curvature.lowrank import Tridiagonal, all_directions, leading, low_rank, tridiagonaliser
-from posteria.curvature.precision import Precision, Sums, formed_jacobian
+from posteria.curvature.precision import Diagonal, Full, Precision, Sums, formed_jacobian
 from posteria.data.arrays import Data, parts, rows
 from posteria.errors import SettingError, TooLargeError
 from posteria.machine import available_memory, readable
