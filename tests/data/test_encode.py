@@ -8,10 +8,10 @@ import pandas as pd
 import pytest
 
 from posteria.data import Encoder, cells, from_frame, plan_table
-from posteria.data.date_spelling import periods_of
 from posteria.data.encode import means_by_level, means_without_own_fold
 from posteria.data.frames import as_frame, as_values
 from posteria.data.preparation import Preparation
+from posteria.data.recognise import periods_of
 from posteria.errors import DataError
 
 DAYS = pd.date_range("2019-03-05", "2022-08-01", freq="7h")

@@ -16,7 +16,7 @@ NOISE = "tests/laws/test_laplace.py::test_inferred_noise_is_as_wide_as_its_tempe
 EDGE = "tests/metrics/test_classes.py::test_ece_puts_an_edge_into_the_bin_below"
 FILLED = "tests/data/test_batches.py::test_an_epochs_last_batch_is_filled_up_with_its_first_rows"
 SAMPLER, LINEARISED = "src/posteria/methods/stochastic/sampler.py", "src/posteria/posteriors/linearised.py"
-CLASSES, BATCHES = "src/posteria/metrics/classes.py", "src/posteria/data/batches.py"
+CLASSES, BATCHES = "src/posteria/metrics/scores.py", "src/posteria/data/batches.py"
 OWN = "flat.at[: len(self.own)].set((self.own**2).sum(1))"
 DENSE = "dense.at[: len(self.own), : len(self.own)].set(self.own @ self.own.T)"
 UNTEMPERED = "flat.at[: len(own)].set(own / jnp.sqrt(self.temperature))"
@@ -91,7 +91,7 @@ SAMPLED = (
     ),
     Named(
         "groups that are none",
-        f"{SRC}/metrics/joint.py",
+        f"{SRC}/metrics/scores.py",
         "groups.ndim != 2 or not np",
         "groups.ndim != 2 and not np",
         "tests/metrics/test_joint.py::test_what_cannot_be_scored_is_refused",

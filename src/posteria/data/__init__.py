@@ -3,13 +3,12 @@
 from posteria.data.arrays import check_same_length, check_x, num_rows, rows
 from posteria.data.batches import batch_indices, num_steps_per_epoch, take
 from posteria.data.encode import Encoded, Encoder
-from posteria.data.preparation import Preparation
+from posteria.data.preparation import Preparation, Table, from_frame, read_csv
 from posteria.data.row_files import source
 from posteria.data.sets import Dataset, Listing, load, names
 from posteria.data.sources import Source
 from posteria.data.splits import train_test, uci_splits
 from posteria.data.standardise import Standardiser
-from posteria.data.table import Table, from_frame, read_csv
 from posteria.data.table_file import read_frame
 from posteria.data.table_plan import ColumnPlan, TablePlan, plan_table
 

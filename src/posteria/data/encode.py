@@ -13,8 +13,7 @@ import numpy as np
 
 from posteria.data import cells
 from posteria.data.arrays import is_frame
-from posteria.data.date_spelling import periods_of, plain
-from posteria.data.recognise import MAX_LEVELS
+from posteria.data.recognise import MAX_LEVELS, periods_of, plain
 from posteria.data.table_columns import COLUMNS, Category, Column, Date, Means, Number, Ordered, Text
 from posteria.data.table_plan import ColumnPlan, TablePlan, plan_table
 from posteria.errors import DataError

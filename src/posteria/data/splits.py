@@ -6,7 +6,7 @@ import jax
 import numpy as np
 
 from posteria.data import cells
-from posteria.data.date_spelling import date_spelling, plain
+from posteria.data.recognise import date_spelling, plain
 from posteria.data.standardise import Standardiser
 from posteria.errors import DataError, SettingError
 from posteria.random import as_key

@@ -16,8 +16,16 @@ from typing import TYPE_CHECKING
 
 from posteria.cards import preformatted
 from posteria.data import cells
-from posteria.data.date_spelling import is_either_way, periods_of, plain
-from posteria.data.recognise import MAX_LEVELS, Recognised, check_asked, recognised, stand_in
+from posteria.data.recognise import (
+    MAX_LEVELS,
+    Recognised,
+    check_asked,
+    is_either_way,
+    periods_of,
+    plain,
+    recognised,
+    stand_in,
+)
 from posteria.data.table_target import KIND_OF, check_target, is_copy, recognised_target
 from posteria.errors import SettingError
 from posteria.tree import Json

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from posteria.data import cells
-from posteria.data.date_spelling import plain
-from posteria.data.recognise import number_spelling
+from posteria.data.recognise import number_spelling, plain
 from posteria.errors import DataError, SettingError
 
 if TYPE_CHECKING:

@@ -1,6 +1,5 @@
 """How good predictions are, and how far two predictive distributions are apart: arrays in, numbers out."""
 
-from posteria.metrics.classes import accuracy, auroc, brier, ece
 from posteria.metrics.distances import (
     agreement,
     quantile_levels,
@@ -9,13 +8,18 @@ from posteria.metrics.distances import (
     wasserstein_1_from_cdf,
     wasserstein_from_samples,
 )
-from posteria.metrics.joint import joint_log_loss, neighbours
-from posteria.metrics.regression import (
+from posteria.metrics.scores import (
+    accuracy,
+    auroc,
+    brier,
     coverage,
     crps_from_quantiles,
     crps_from_samples,
     crps_gaussian_mixture,
+    ece,
+    joint_log_loss,
     negative_log_likelihood,
+    neighbours,
     quantile_losses,
     rmse,
     width,

@@ -17,7 +17,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from posteria import tree
 from posteria.compiled import Part, give_back, kept
-from posteria.data.arrays import Data, num_rows, rows
+from posteria.data.arrays import Data, in_memory, num_rows, rows
 from posteria.data.sources import as_array
 from posteria.errors import CapabilityError, DataError, SettingError
 from posteria.machine import on_host
@@ -232,7 +232,7 @@ class Predictive(ShownPrediction):
         return int(np.clip(BLOCK_ELEMENTS // (num_held * self._num_outputs), 1, MAX_BLOCK))
 
     def check_y(self, y: npt.ArrayLike) -> np.ndarray:
-        checked: np.ndarray = self._likelihood.check(as_array(y), self._num_outputs)
+        checked: np.ndarray = self._likelihood.check(y if in_memory(y) else as_array(y), self._num_outputs)
         if len(checked) != num_rows(self._x):
             raise DataError(
                 f"y has {len(checked)} rows, x has {num_rows(self._x)}", "the same number", "pass the y of this x"

@@ -11,7 +11,7 @@ import numpy as np
 from posteria import disk
 from posteria.bridges import safetensors_file
 from posteria.errors import SettingError, StoreError
-from posteria.metrics.classes import accuracy, ece
+from posteria.metrics.scores import accuracy, ece
 from posteria.posteriors import saving, store
 from posteria.posteriors.base import Posterior
 from posteria.posteriors.publishing import CARD, DRAWS, FILES, STATUS

@@ -1,12 +1,14 @@
-"""Scores of real-valued predictions, and of log densities, which those of classes share.
+"""Scores of predictions by what came true: of numbers, of classes, and of several targets together.
 
-`y` is (n,) or (n, outputs); a result is the mean over points and outputs.
+Of numbers `y` is (n,) or (n, outputs), and a result is the mean over points and outputs.
 """
+
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from posteria.errors import DataError
+from posteria.errors import DataError, SettingError
 from posteria.metrics import demands
 
 BLOCK_VALUES = 2**18  # values worked on at once, 2 MB
@@ -146,3 +148,111 @@ def _weights(weights: ArrayLike | None, num_draws: int) -> np.ndarray:
             f"weights from {weights.min():.3g}, sum {weights.sum():.3g}", "a distribution", "normalise them"
         )
     return weights
+
+
+# ---- of class probabilities: `probs` is (n, classes), `y` is (n,) integer labels
+
+
+def accuracy(probs: ArrayLike, y: ArrayLike) -> float:
+    """Fraction of points whose most probable class (the first of equals) is the true one, 0 to 1."""
+    probs = demands.probabilities("probs", probs)
+    return float((probs.argmax(1) == demands.labels(y, probs)).mean())
+
+
+def brier(probs: ArrayLike, y: ArrayLike) -> float:
+    """Mean squared distance from the one-hot truth, summed over all classes, 0 to 2. Brier 1950.
+
+    For two classes that is twice the score of the positive class alone.
+    """
+    probs = demands.probabilities("probs", probs)
+    one_hot = np.eye(probs.shape[1])[demands.labels(y, probs)]
+    return float(((probs - one_hot) ** 2).sum(1).mean())
+
+
+def ece(probs: ArrayLike, y: ArrayLike, bins: int = 15, mode: Literal["width", "mass"] = "width") -> float:
+    """Expected calibration error of the most probable class, 0 to 1. Guo et al. 2017.
+
+    The mean over points of |accuracy - confidence| of the bin a point is in. "width": bins ((k-1)/bins, k/bins], with
+    confidence 0 in the first. "mass": bins of equally many points (Nguyen and O'Connor 2015); equal confidences share a
+    bin, so that the order of the points does not matter.
+    """
+    probs = demands.probabilities("probs", probs)
+    is_correct = probs.argmax(1) == demands.labels(y, probs)
+    if bins < 1:
+        raise SettingError(f"{bins} bins", "at least one", "15 is usual")
+    confidence = probs.max(1)
+    bin_of_point = np.searchsorted(_inner_edges(confidence, bins, mode), confidence, side="left")
+    gap = np.bincount(bin_of_point, weights=is_correct - confidence)
+    return float(np.abs(gap).sum() / len(confidence))
+
+
+def _inner_edges(confidence: np.ndarray, bins: int, mode: str) -> np.ndarray:
+    """Upper ends of all bins but the last, to which they belong."""
+    if mode == "width":
+        return np.arange(1, bins) / bins
+    if mode == "mass":
+        last = -(-np.arange(1, bins) * len(confidence) // bins) - 1  # rounded up, in integers
+        return np.sort(confidence)[last]
+    raise SettingError(f"mode is {mode!r}", '"width" or "mass"', "choose one")
+
+
+def auroc(scores_in: ArrayLike, scores_out: ArrayLike) -> float:
+    """Probability that an out-of-distribution point scores higher than an in-distribution one, ties half, 0 to 1.
+
+    A larger score means "more foreign" (entropy, mutual information, variance); 0.5 is chance. The area under the ROC
+    curve, as the Mann-Whitney statistic. Both are one-dimensional, of any lengths.
+    """
+    scores_in, scores_out = demands.numbers("scores_in", scores_in), demands.numbers("scores_out", scores_out)
+    for name, scores in (("scores_in", scores_in), ("scores_out", scores_out)):
+        if scores.ndim != 1:
+            raise DataError(f"{name} is {scores.shape}", "one score a point, (n,)", "reduce it to one score a point")
+    ascending = np.sort(scores_in)
+    below = np.searchsorted(ascending, scores_out, side="left")
+    not_above = np.searchsorted(ascending, scores_out, side="right")
+    return float((below + not_above).mean() / (2 * len(ascending)))
+
+
+# ---- of several targets together: they see what predictions at different inputs have to do with each other
+
+
+def joint_log_loss(log_probs: ArrayLike, groups: ArrayLike) -> float:
+    """Nats a target by which the targets of a group were unexpected, all together, on average over groups.
+
+        -log mean_draw prod_{i in group} p(y_i | x_i, draw) / size of a group
+
+    `log_probs` is (draw, n), of each target under each draw of the function; `groups` (group, size) are row numbers.
+    Groups of one row give the negative log likelihood. A prediction that is right about each row alone loses here if it
+    does not know what two rows have in common: an average over draws of whole functions does. Osband et al. 2022, The
+    Neural Testbed: Evaluating Joint Predictions.
+    """
+    from scipy.special import logsumexp
+
+    log_probs = demands.real("log_probs", log_probs)
+    groups = np.asarray(groups)
+    if log_probs.ndim != 2:
+        raise DataError(f"log_probs is {log_probs.shape}", "(draw, n)", "keep the draws apart")
+    if np.isnan(log_probs).any():
+        raise DataError("log_probs has nan", "log densities, -inf where there is none", "see where they come from")
+    if groups.ndim != 2 or not np.issubdtype(groups.dtype, np.integer) or not groups.size:
+        raise DataError(f"groups are {groups.shape} of {groups.dtype}", "row numbers (group, size)", "see neighbours()")
+    if groups.min() < 0 or groups.max() >= log_probs.shape[1]:
+        raise DataError(f"groups name rows {groups.min()} to {groups.max()}", f"of 0 to {log_probs.shape[1] - 1}")
+    together = log_probs[:, groups].sum(-1)  # (draw, group)
+    return float(-(logsumexp(together, axis=0) - np.log(len(log_probs))).mean() / groups.shape[1])
+
+
+def neighbours(x: ArrayLike, size: int = 10, num_groups: int = 100, seed: int = 0) -> np.ndarray:
+    """Groups of rows that lie close together: random rows, each with those nearest to it, (group, size).
+
+    Rows far apart have little in common, and are nearly the same together as alone.
+    """
+    x = np.asarray(x, np.float64).reshape(len(np.asarray(x)), -1)
+    if not 1 <= size <= len(x):
+        raise DataError(f"groups of {size}", f"1 to {len(x)} rows, of those that there are", "take smaller groups")
+    centres = np.random.default_rng(seed).permutation(len(x))[:num_groups]
+    groups = []
+    for centre in centres:
+        distances = ((x - x[centre]) ** 2).sum(-1)
+        distances[centre] = -1.0  # itself first, also where rows are equal
+        groups.append(np.argsort(distances, kind="stable")[:size])
+    return np.stack(groups)
