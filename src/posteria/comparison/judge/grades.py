@@ -47,8 +47,9 @@ def grade_row(problem: Problem, fold: Fold, entry: Entry, predictor: Any) -> Gra
     if entry.role == "reference":
         limit = ceiling(predictor, fold, problem.kind)
         found = replace(found, convergence=convergence_of(predictor, fold), ceiling=limit)
-    shift, by_row = under_shift(problem, fold, entry, predictor)
-    found = replace(found, shift=shift, arrays=found.arrays | by_row)
+    if problem.shift is not None and entry.arrays is None:  # what was made elsewhere is of rows as they came alone
+        shift, by_row = under_shift(problem, fold, predictor)
+        found = replace(found, shift=shift, arrays=found.arrays | by_row)
     if fold is not problem.folds[0]:
         return replace(found, picture={})
     picture = (

@@ -43,11 +43,9 @@ _ABOUT_ATTACKS = {
 }
 
 
-def under_shift(problem: Problem, fold: Fold, entry: Entry, predictor: Any) -> tuple[Json | None, Arrays]:
+def under_shift(problem: Problem, fold: Fold, predictor: Any) -> tuple[Json, Arrays]:
     """Of one row on one split: {"conditions": [[name, level]], "scores": {key: [...]}, "left_out": {name: why}}, and
     scores of single rows, `shift_nll` and `shift_held`: (condition, row)."""
-    if problem.shift is None or entry.arrays is not None:  # made elsewhere: of the test rows as they came alone
-        return None, {}
     left_out: dict[str, str] = {}
     names, scores, nll, held = [], [], [], []
     for name, level, x, chosen in _conditions(problem, fold, predictor, left_out):

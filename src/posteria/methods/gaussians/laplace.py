@@ -259,7 +259,8 @@ def _compiled_own_hessian(target: Target) -> Callable[..., tree.Tree]:
 
 def _log_joint(target: Target, params: tree.Params, paths: tuple[str, ...]) -> float:
     """log p(data, the parameters that vary), the scales integrated out where they are inferred."""
-    total = float(_compiled_log_prior(target.without_data(), paths)(params)) + log_integral(target, params)
+    total = float(_compiled_log_prior(target.without_data(), paths)(params))
+    total += log_integral(target, params) if target.scales else 0.0
     add = _compiled_log_likelihood(target.without_data())
     return total + sum(float(add(params, batch, counts)) for batch, counts in _batches(target))
 

@@ -103,9 +103,7 @@ def retuned(target: Target, params: tree.Params, settings: Settings, key: jax.Ar
 
 def log_integral(target: Target, params: tree.Params) -> float:
     """log of the integral over the scales of their prior times the evidence, over the evidence at `params`: Laplace's
-    method again. 0 where none is inferred."""
-    if not target.scales:
-        return 0.0
+    method again. Of a target with scales."""
     squares, _ = _squares(target, params, prior_precision(target, params))
     curvature = np.asarray(_slope(target.without_data()).curvature(params["prior"], squares), np.float64)
     log_prior = float(target.scales.log_prior(params["prior"]))
