@@ -13,8 +13,8 @@ from posteria.metrics import (
     crps_from_samples,
     crps_gaussian_mixture,
     quantile_levels,
-    regression,
     rmse,
+    scores,
     width,
 )
 
@@ -59,7 +59,7 @@ def test_crps_scores_the_mixture_not_its_moments():
 def test_crps_of_a_mixture_is_the_same_in_any_blocks(monkeypatch):
     means, stds, y = rng.normal(size=(5, 6, 2)), rng.uniform(0.1, 2, (5, 6, 2)), rng.normal(size=(6, 2))
     whole = crps_gaussian_mixture(means, stds, y)
-    monkeypatch.setattr(regression, "BLOCK_VALUES", 1)
+    monkeypatch.setattr(scores, "BLOCK_VALUES", 1)
     assert crps_gaussian_mixture(means, stds, y) == pytest.approx(whole, rel=1e-12)
 
 
