@@ -24,7 +24,6 @@ from posteria.estimators import Regressor as Regressor
 from posteria.evidence import log_evidence as log_evidence
 from posteria.landscape.connect import connect as connect
 from posteria.landscape.surface import surface as surface
-from posteria.methods.registry import Baseline as Baseline
 from posteria.methods.chains.barker import Barker as Barker
 from posteria.methods.chains.elliptical_slice import EllipticalSlice as EllipticalSlice
 from posteria.methods.chains.hmc import HMC as HMC
@@ -53,6 +52,7 @@ from posteria.methods.gaussians.expectation_propagation import ExpectationPropag
 from posteria.methods.gaussians.laplace import Laplace as Laplace
 from posteria.methods.points.map import MAP as MAP
 from posteria.methods.points.prior_network import PriorNetwork as PriorNetwork
+from posteria.methods.registry import Baseline as Baseline
 from posteria.methods.registry import Method as Method
 from posteria.methods.registry import register as register
 from posteria.methods.stochastic.sghmc import SGHMC as SGHMC
