@@ -1,6 +1,9 @@
 """A deep kernel is a Gaussian process given its features: exact, and sparse where that says the same."""
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from scipy import stats
 
@@ -8,7 +11,8 @@ import posteria as po
 from posteria.errors import PosteriaError, SettingError
 from posteria.methods.functions import deep_kernel
 from posteria.methods.functions.deep_start import JITTER, at_optimum, best_process
-from posteria.posteriors.deep_process import collapse, collapse_note, exact_summary, sparse_summary
+from posteria.methods.functions.spectrum import Spectrum
+from posteria.posteriors.deep_process import collapse, collapse_note, exact_summary, first_kernel, sparse_summary
 from posteria.testing import ProcedureLaws
 
 RNG = np.random.default_rng(0)
@@ -102,6 +106,61 @@ def test_inducing_values_begin_at_their_optimum():
     spread = factor @ np.asarray(found["factor"][0], np.float64)
     left = k(x, x) - k(x, x) @ np.linalg.solve(k(x, x) + 0.045 * np.eye(20), k(x, x))
     np.testing.assert_allclose(spread @ spread.T, left, atol=5e-3)
+
+
+def test_a_weight_of_two_is_a_row_twice():
+    """The evidence and its gradient, at the same weights, kernel and noise."""
+    weight = np.where(np.arange(12) < 5, 2.0, 1.0).astype(np.float32)
+    twice = np.repeat(np.arange(12), weight.astype(int))
+    model = po.Model(po.nn.mlp((6, 3), activation="tanh"), po.likelihoods.Gaussian())
+    found = []
+    for rows in ((X[:12], Y[:12, None], weight), (X[twice], Y[twice, None])):
+        target = po.Target(model, rows)
+        params = target.init(jax.random.key(0)) | {"likelihood": {"log_precision": jnp.asarray(1.7)}}
+        phi = {"params": params, "kernel": first_kernel("rbf", 3, 0.7, 0.8)}
+        settings = "rbf", None, True, target.num_data, optax.sgd(1.0), 0.1, 10
+        kernel = deep_kernel.ascent(target.without_data(), *settings)
+        state = kernel.init(jax.random.key(1), phi, target.data)
+        after, info = jax.jit(kernel.step)(jax.random.key(1), state, target.data)
+        gradient = jax.tree.map(lambda a, b, n=target.num_data: (a - b) * n, after.phi, phi)
+        found.append((float(info.log_density), gradient))
+    (value, gradient), (other, also) = found
+    assert value == pytest.approx(other, abs=0.02)  # but for what is added to the diagonal
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=0.02, atol=0.02), gradient, also)
+
+
+def test_the_start_counts_a_row_of_weight_two_twice():
+    weight = np.where(np.arange(30) < 12, 2.0, 1.0)
+    twice = np.repeat(np.arange(30), weight.astype(int))
+    y, root = Y[:30, None].astype(float), np.sqrt(weight)
+
+    def k(a, b):
+        return np.exp(-0.5 * ((a[:, None] - b[None]) ** 2).sum(-1))
+
+    x = X[:30].astype(float)
+    weighted = Spectrum.of(np.outer(root, root) * k(x, x), root[:, None] * y, weight.sum())
+    repeated = Spectrum.of(k(x[twice], x[twice]), y[twice], float(len(twice)))
+    weighted, repeated = (
+        each._replace(log_variances=np.log(np.geomspace(0.01, 1, 20))) for each in (weighted, repeated)
+    )
+    (a, scales), (b, also) = weighted.scaled(), repeated.scaled()
+    np.testing.assert_allclose(scales, also, rtol=1e-6)
+    np.testing.assert_allclose(a - a[0], b - b[0], atol=1e-6)
+    starts = [
+        at_optimum(k(x[:8], x[:8]), k(x[:8], x), y, 0.3, weight),
+        at_optimum(k(x[:8], x[:8]), k(x[:8], x[twice]), y[twice], 0.3, 1.0),
+    ]
+    jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, atol=1e-4), *starts)
+
+
+def test_one_row_is_fitted_and_noises_of_their_own_are_refused():
+    posterior = po.fit(po.Model(po.nn.mlp((6, 3))), (X[:1], Y[:1]), po.DeepKernel(num_epochs=3), progress=False)
+    assert np.isfinite(posterior.predict(X_NEW).log_prob(np.zeros(9))).all()
+    assert any("one row" in note for note in posterior.facts["notes"])
+    model = po.Model(po.nn.mlp((6,), outputs=2), po.likelihoods.Gaussian(num_noises=2))
+    for method in (QUICK, po.InfiniteWidth()):
+        with pytest.raises(SettingError, match="one noise for all targets"):
+            po.fit(model, (X, np.stack([Y, -Y], 1)), method, progress=False)
 
 
 @pytest.mark.slow

@@ -82,6 +82,9 @@ def test_with_a_standard_flow_the_auxiliary_density_is_exact():
         np.testing.assert_allclose(*both(jax.random.key(seed)), atol=2e-3)
     spread = family.posterior(target, phi, {}).spread
     np.testing.assert_allclose(spread.variances, np.diag(covariance), rtol=0.06)  # by 10,000 draws of z
+    found, scale = np.asarray(spread.covariance()), np.sqrt(np.diag(covariance))
+    np.testing.assert_allclose(np.diag(found), spread.variances, rtol=1e-4)
+    np.testing.assert_allclose(found / np.outer(scale, scale), covariance / np.outer(scale, scale), atol=0.06)
 
 
 def test_both_estimates_of_the_bound_agree():

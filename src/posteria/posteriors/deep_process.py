@@ -175,7 +175,10 @@ def sparse_summary(kuu: np.ndarray, kuf: np.ndarray, variance: float, y: np.ndar
 
 
 def collapse(x: np.ndarray, phi: np.ndarray) -> Json:
-    """How many dimensions the features fill, and whether they are far apart where inputs are (rank correlation)."""
+    """How many dimensions the features fill, and whether they are far apart where inputs are (rank correlation); of one
+    row nothing can be said."""
+    if len(phi) < 2:
+        return {}
     values = np.linalg.eigvalsh(np.atleast_2d(np.cov(phi.T)))
     dimension = float(values.sum() ** 2 / max((values**2).sum(), 1e-30))
     rng = np.random.default_rng(0)
@@ -187,6 +190,8 @@ def collapse(x: np.ndarray, phi: np.ndarray) -> Json:
 
 
 def collapse_note(found: Json) -> str:
+    if not found:
+        return "of one row it cannot be told whether features have collapsed"
     is_collapsed = (
         found["feature_dimension"] < COLLAPSED_DIMENSION or found["distance_correlation"] < COLLAPSED_CORRELATION
     )

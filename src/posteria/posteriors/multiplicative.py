@@ -19,6 +19,7 @@ from posteria.tree import Arrays
 
 MULTIPLIER_STREAM = 7  # folded into a draw's key
 MOMENT_DRAWS = 10_000  # of the multipliers, from which their means and covariances are read
+BLOCK_DRAWS = 100  # of them that are held at once
 
 
 @partial(
@@ -52,14 +53,14 @@ class Multiplicative(Spread):
     @property
     def variances(self) -> jax.Array:
         """Those of z by draws."""
-        of_z = _multiplier_draws(self).var(0)
+        of_z = _moments(self)[1]
         return jnp.asarray(self.std) ** 2 + jnp.asarray(self.centre) ** 2 * self._of_weights(of_z)
 
     def covariance(self) -> jax.Array:
         """That of z by draws."""
-        draws = _multiplier_draws(self)
-        residual = jax.vmap(self._of_weights)(draws - draws.mean(0)) * jnp.asarray(self.centre)
-        return jnp.diag(jnp.asarray(self.std) ** 2) + residual.T @ residual / len(draws)
+        of_z = jax.vmap(self._of_weights)(_moments(self, is_joint=True)[1])  # (unit, weight)
+        centre = jnp.asarray(self.centre)
+        return jnp.diag(jnp.asarray(self.std) ** 2) + jnp.outer(centre, centre) * jax.vmap(self._of_weights)(of_z.T)
 
     def arrays(self) -> Arrays:
         own = {name: getattr(self, name) for name in ("centre", "std", "unit", "scale", "mean_multiplier")}
@@ -79,23 +80,36 @@ def multipliers(layers: list[Layer], scale: jax.Array, noise: jax.Array) -> jax.
 def centred(centre: Any, std: Any, unit: np.ndarray, scale: Any, layers: list[Layer]) -> tuple[Any, Multiplicative]:
     """The mean of the weights, and what differs from it."""
     plain = Multiplicative(centre, std, unit, scale, np.zeros(np.shape(scale), np.float32), layers)
-    mean = _multiplier_draws(plain).mean(0)
+    mean, _ = _moments(plain)
     spread = Multiplicative(centre, std, unit, scale, mean, layers)
     return jnp.where(jnp.asarray(unit) < 0, centre, centre * spread._of_weights(mean)), spread
 
 
-def _multiplier_draws(spread: Multiplicative) -> jax.Array:
-    """(draw, unit)"""
-    return _drawn()(spread.layers, jnp.asarray(spread.scale), jax.random.key(0))
+def _moments(spread: Multiplicative, is_joint: bool = False) -> tuple[jax.Array, jax.Array]:
+    """Mean of z (unit,) and its variances, or where `is_joint` its covariance (unit, unit), by draws."""
+    return _compiled_moments(is_joint)(spread.layers, jnp.asarray(spread.scale), jax.random.key(0))
 
 
 @kept
-def _drawn() -> Any:
-    def draws(layers: list[Layer], scale: jax.Array, key: jax.Array) -> jax.Array:
-        one = lambda key: multipliers(layers, scale, jax.random.normal(key, scale.shape))  # noqa: E731
-        return jax.lax.map(one, jax.random.split(key, MOMENT_DRAWS), batch_size=100)
+def _compiled_moments(is_joint: bool) -> Any:
+    """Block by block, twice over the same draws: neither all of them are held, nor squares of what is large."""
 
-    return jax.jit(draws)
+    def moments(layers: list[Layer], scale: jax.Array, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+        def average(of: Any, like: jax.Array) -> jax.Array:
+            def add(total: jax.Array, number: jax.Array) -> tuple[jax.Array, None]:
+                noise = jax.random.normal(jax.random.fold_in(key, number), (BLOCK_DRAWS, *scale.shape))
+                return total + of(jax.vmap(partial(multipliers, layers, scale))(noise)), None
+
+            total, _ = jax.lax.scan(add, like, jnp.arange(MOMENT_DRAWS // BLOCK_DRAWS))
+            return total / MOMENT_DRAWS
+
+        mean = average(lambda draws: draws.sum(0), jnp.zeros_like(scale))
+        if is_joint:
+            of_pairs = jnp.zeros((len(scale), len(scale)), scale.dtype)
+            return mean, average(lambda draws: (draws - mean).T @ (draws - mean), of_pairs)
+        return mean, average(lambda draws: ((draws - mean) ** 2).sum(0), jnp.zeros_like(scale))
+
+    return jax.jit(moments)
 
 
 class MultiplicativePosterior(GaussianPosterior):

@@ -31,7 +31,7 @@ from posteria.methods.functions.deep_start import (
     given_std,
     with_noise,
 )
-from posteria.methods.functions.spectrum import has_gaussian_noise
+from posteria.methods.functions.spectrum import check_one_noise, has_gaussian_noise
 from posteria.methods.starts import find_starts
 from posteria.models.likelihoods import factor_of
 from posteria.models.target import Target, check_starts
@@ -114,7 +114,7 @@ class DeepKernel(EpochCosts):
         is_exact = is_gaussian and n <= EXACT_ROWS
         if is_exact and self.batch_size is not None:
             run.note("batch_size is not used: the marginal likelihood is of all rows")
-        begin: Any = self._begin(key_rows, bare, first, x, np.asarray(y), is_exact, is_gaussian)
+        begin: Any = self._begin(key_rows, bare, first, (x, np.asarray(y), weight), is_exact, is_gaussian)
         batch_size = self._batch(n, is_exact)
         num_steps = self.num_epochs * num_batches(n, batch_size)
         trace = run.loop(
@@ -141,10 +141,10 @@ class DeepKernel(EpochCosts):
         run.note("the weights of the features are a point: only the process on them is averaged over")
         return self._posterior(bare, found, inducing, summary, facts)
 
-    def _begin(
-        self, key: jax.Array, target: Target, first: Any, x: Data, y: np.ndarray, is_exact: bool, is_gaussian: bool
-    ) -> Any:
+    def _begin(self, key: jax.Array, target: Target, first: Any, data: Any, is_exact: bool, is_gaussian: bool) -> Any:
+        x, y, weight = data
         n = num_rows(x)
+        weight = np.ones(n) if weight is None else np.asarray(weight, np.float64)
         order = np.asarray(jax.random.permutation(key, n))
 
         def seen(some: np.ndarray) -> np.ndarray:
@@ -155,7 +155,7 @@ class DeepKernel(EpochCosts):
         length, noise, scale = typical_distance(sample), 1.0, 1.0
         if is_gaussian:
             values = np.asarray(y[some], np.float64)
-            length, noise, scale = best_process(self.kernel, sample, values, given_std(target))
+            length, noise, scale = best_process(self.kernel, sample, values, given_std(target), weight[some])
         kernel = first_kernel(self.kernel, sample.shape[1], length, scale)
         if is_gaussian:
             first = first | {"likelihood": with_noise(target, first["likelihood"], noise)}
@@ -171,7 +171,7 @@ class DeepKernel(EpochCosts):
                 kernel_matrix(self.kernel, kernel, inducing, seen(many)),
                 np.asarray(y[many], np.float64),
                 noise,
-                n / len(many),
+                weight[many] * n / len(many),
             )
         return begin
 
@@ -228,6 +228,7 @@ def _check(target: Target) -> None:
         raise SettingError(
             f"temperature {target.temperature}", "1: the marginal likelihood has no temperature", "take temperature 1"
         )
+    check_one_noise(target)
     if target.blank_input is None:
         raise SettingError("data is None", "an x for its shapes", "pass data=(x, None) for the prior")
 

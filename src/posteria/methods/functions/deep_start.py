@@ -21,15 +21,18 @@ JITTER = 1e-4  # of the kernel's mean variance, in 32 bits: no smaller noise can
 START_LENGTHS = tuple(2.0**power for power in range(-2, 4))  # times the typical distance of features
 
 
-def best_process(kernel: str, sample: np.ndarray, y: np.ndarray, given: float | None) -> tuple[float, float, float]:
+def best_process(
+    kernel: str, sample: np.ndarray, y: np.ndarray, given: float | None, weight: np.ndarray | None = None
+) -> tuple[float, float, float]:
     """Length, noise and amplitude of largest evidence given features; a `given` noise is kept."""
     typical, best = typical_distance(sample), (-math.inf, 1.0, 1.0, 1.0)
+    root = np.ones(len(y)) if weight is None else np.sqrt(weight)
     if not np.any(y):  # nothing to explain: any amplitude will do
         return typical, 1.0 if given is None else given, 1.0
     for factor in START_LENGTHS:
         length = factor * typical
         matrix = kernel_matrix(kernel, first_kernel(kernel, sample.shape[1], length), sample, sample)
-        spectrum = Spectrum.of(matrix, y, float(len(y)))
+        spectrum = Spectrum.of(np.outer(root, root) * matrix, root[:, None] * y, float((root**2).sum()))
         spectrum = spectrum._replace(log_variances=spectrum.log_variances[spectrum.log_variances > math.log(JITTER)])
         evidence, scales = spectrum.scaled()
         stds = np.exp(0.5 * spectrum.log_variances) * scales
@@ -61,13 +64,16 @@ def at_prior(inducing: np.ndarray, num_outputs: int) -> dict[str, jax.Array]:
     }
 
 
-def at_optimum(kuu: np.ndarray, kuf: np.ndarray, y: np.ndarray, noise: float, times: float) -> dict[str, jax.Array]:
-    """The best q of white inducing values, by rows that each stand for `times` rows. Titsias 2009."""
+def at_optimum(
+    kuu: np.ndarray, kuf: np.ndarray, y: np.ndarray, noise: float, times: float | np.ndarray
+) -> dict[str, jax.Array]:
+    """The best q of white inducing values, by rows that stand for so many `times` rows each. Titsias 2009."""
     factor, _ = cholesky(kuu + JITTER * np.mean(np.diag(kuu)) * np.eye(len(kuu)))
-    white = np.linalg.solve(factor, kuf) * (math.sqrt(times) / noise)
+    root = np.sqrt(np.broadcast_to(times, len(y))) / noise
+    white = np.linalg.solve(factor, kuf) * root
     precision = np.eye(len(kuu)) + white @ white.T
     covariance = np.linalg.inv(precision)
-    mean = covariance @ (white @ y) * (math.sqrt(times) / noise)
+    mean = covariance @ (white @ (root[:, None] * y))
     spread, _ = cholesky(0.5 * (covariance + covariance.T))
     return {
         "mean": jnp.asarray(mean, jnp.float32),

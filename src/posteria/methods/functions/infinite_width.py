@@ -22,7 +22,7 @@ from posteria.machine import readable
 from posteria.methods.chains.elliptical_slice import EllipticalSlice
 from posteria.methods.costs import Costed
 from posteria.methods.functions.latent import LATENT_ROWS, sample_latent
-from posteria.methods.functions.spectrum import Inducing, Spectrum, has_gaussian_noise
+from posteria.methods.functions.spectrum import Inducing, Spectrum, check_one_noise, has_gaussian_noise
 from posteria.models.limit import LimitKernel, in_float64, limit_kernel
 from posteria.models.target import Target
 from posteria.posteriors.base import Posterior
@@ -69,6 +69,7 @@ class InfiniteWidth(Costed):
         bare = target.without_data()
         if target.blank_input is None:
             raise SettingError("data is None", "an x for its shapes", "pass data=(x, None) for the prior")
+        check_one_noise(bare)
         kernel, note = limit_kernel(target, self.kernel, self.num_functions)
         run.note(note)
         if target.data is None:

@@ -16,6 +16,7 @@ import scipy.linalg
 
 from posteria import tree
 from posteria.data.arrays import Data, num_rows, rows
+from posteria.errors import SettingError
 from posteria.models.limit import LimitKernel
 from posteria.models.target import Target
 from posteria.posteriors.process import Noise, cholesky
@@ -27,6 +28,17 @@ BLOCK_ROWS = 4096  # whose kernel with the inducing rows is held at once
 def has_gaussian_noise(likelihood: Any) -> bool:
     """One noise for all rows, added to the outputs; told by what such a likelihood can do, not by its name."""
     return hasattr(likelihood, "noise_std") and hasattr(likelihood, "moment_update")
+
+
+def check_one_noise(target: Target) -> None:
+    """Targets share the process's kernel and its factor, and so their noise."""
+    num_noises = tree.size(target.structs["likelihood"])
+    if has_gaussian_noise(target.model.likelihood) and num_noises > 1:
+        raise SettingError(
+            f"{num_noises} noises to infer, one for each target",
+            "one noise for all targets, which share the process",
+            "take po.likelihoods.Gaussian() with num_noises=1, or fit each target on its own",
+        )
 
 
 class Spectrum(NamedTuple):
@@ -66,10 +78,11 @@ class Spectrum(NamedTuple):
         """Of y / scale, whose scale is free: at each noise of the grid, the log evidence at its best scale, up to a
         constant, and that scale."""
         total = self.values[:, None] + np.exp(self.log_variances)
-        count = self.num_rows * self.num_columns
+        count = self.total_weight * self.num_columns  # a row of weight 2 is two rows
         variances = (self.power[:, None] / total).sum(0) / count
         dets = self.num_columns * (self.counts[:, None] * np.log(total)).sum(0)
-        return -0.5 * (count * np.log(variances) + dets) - self._loss(), np.sqrt(variances)
+        missing = self.num_columns * (self.num_rows - self.total_weight) * self.log_variances
+        return -0.5 * (count * np.log(variances) + dets - missing) - self._loss(), np.sqrt(variances)
 
     def best_scale(self) -> tuple[Noise, float]:
         """The noise and the scale of largest evidence; the noise is in units of the scale. Labels have no scale."""
