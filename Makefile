@@ -12,7 +12,7 @@ BENCH_BIN := .venv-bench/bin
 help:  ## show this
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-9s %s\n", $$1, $$2}'
 
-demo: .venv/.installed  ## take the tour: methods compared with HMC on three small problems, and a report
+demo: .venv/.installed  ## take the tour: methods compared with HMC on four small problems, and a report
 	@$(BIN)/posteria compare --out report
 
 test: .venv/.installed  ## lint, formatting, types and the fast tests

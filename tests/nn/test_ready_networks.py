@@ -151,6 +151,7 @@ def test_a_linear_model_is_linear():
         ("relu", jax.nn.relu, 2.0),
         ("tanh", jnp.tanh, 1.0),
         ("swish", jax.nn.swish, 2.0),
+        ("sin", jnp.sin, 1.0),
         ("unit_swish", lambda x: 1.6765 * jax.nn.swish(x), 1.0),
         (jnp.sin, jnp.sin, 1.0),
     ],

@@ -1,10 +1,13 @@
-"""The tour: three small problems that show what a posterior is good for, with no data of the user's.
+"""The tour: four small problems that show what a posterior is good for, with no data of the user's.
 
 (a) The regression of Blundell et al. 2015, with 100 inputs in [0, 0.5] and predictions on [-0.2, 1.2]: a method should
 know less away from the data. (b) The same function seen at both ends: it should know less in between (Foong et al.
-2019). (c) Handwritten digits, with scrambled and shifted ones as data from elsewhere.
+2019). (c) Handwritten digits, with scrambled and shifted ones as data from elsewhere. (d) A wave, seen for two periods
+and asked for over the three that follow: what goes on there is the prior's to say, and the network's own prior does not
+know of waves. A prior in words does, `po.functions.Periodic`, at context points over all five periods (study
+`periodic-prior`). It has methods of its own, and is left out where methods are asked for.
 
-The network of the regressions is two layers of ten units with a prior twice as wide as the default: narrow enough to
+The network of (a) and (b) is two layers of ten units with a prior twice as wide as the default: narrow enough to
 have several modes, so that members of an ensemble disagree where there are no data.
 """
 
@@ -13,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from posteria import nn
+from posteria import functions, nn
 from posteria.comparison.api import Plan, plan
 from posteria.comparison.ask import Curve, Fold, Problem, describe
 from posteria.comparison.enter.entries import Entry, as_entries, expected_seconds
@@ -21,7 +24,10 @@ from posteria.data.preparation import Preparation
 from posteria.data.splits import last_rows
 from posteria.methods.chains.hmc import HMC
 from posteria.methods.chains.nuts import NUTS
+from posteria.methods.functions.function_space_vi import FunctionSpaceVI
+from posteria.methods.functions.infinite_width import InfiniteWidth
 from posteria.models import priors
+from posteria.models.likelihoods import Gaussian
 from posteria.models.model import Model
 
 NUM_TRAIN, NUM_TEST = 100, 141
@@ -29,18 +35,23 @@ NOISE = 0.02
 RANGE = (-0.2, 1.2)
 SIDE = (0.0, 0.5)  # where (a) has data
 CLUSTERS = ((0.0, 0.25), (0.75, 1.0))  # where (b) has data
+SEEN, PAST, WAVE_ROWS, WAVE_NOISE = (0.0, 2.0), (2.0, 5.0), 80, 0.1  # (d), in periods
+DEVIATION = functions.Matern(length=0.1, amplitude=0.05, order="1/2")  # of the wave from one that repeats: a little
 SEED = 0
 
 
 def tour(methods: Any = None, reference: Any = None, minutes: float | None = 2.0) -> Plan:
-    """The three problems, ready to run; a reference of its own for each unless one is given."""
+    """The problems, ready to run; a reference of its own for each but (d) unless one is given."""
     names = {"extrapolation": "Away from the data", "gap": "Between two clusters"}
     problems = [_regression(name, title, methods, reference) for name, title in names.items()]
     problems.append(_digits(methods, reference))
+    if methods is None:
+        problems.append(wave(SEED))
     seconds = sum(expected_seconds(problem, entries, None) for problem, entries in problems)
     num_methods = sum(entry.role != "baseline" for entry in problems[0][1])
     text = (
-        "A tour: two regressions of one input (100 rows) and handwritten digits (1,797 rows, 64 columns, 10 classes); "
+        "A tour: two regressions of one input (100 rows), handwritten digits (1,797 rows, 64 columns, 10 classes)"
+        f"{', and a wave that goes on (80 rows)' if methods is None else ''}; "
         f"{num_methods} methods with the reference, about {max(1, round(seconds / 60))} to 4 min"
     )
     return Plan(problems, text, minutes=minutes)
@@ -80,6 +91,52 @@ def _regression(name: str, title: str, methods: Any, reference: Any) -> tuple[Pr
     facts = describe(name, "regression", (fold,), num_rows_all=NUM_TRAIN + NUM_TEST, columns=1, target="")
     splits = last_rows(NUM_TRAIN + NUM_TEST, NUM_TEST, [SEED])
     return Problem(name, title, model, (fold,), splits, facts, Curve(x_test, inputs, x)), entries
+
+
+def wave(seed: int) -> tuple[Problem, list[Entry]]:
+    """(d): a sine of a phase and noise by the seed, on sine units, under the default prior and a periodic one.
+
+    Test rows are those past the data. Inputs and targets are standardised by the rows seen, as everywhere. The noise is
+    known: where it is inferred, a fit that calls the whole wave noise is an optimum too.
+    """
+    generator = np.random.default_rng(seed)
+    phase = generator.uniform(0, 2 * np.pi)
+    x, x_past = np.sort(generator.uniform(*SEEN, WAVE_ROWS)), np.linspace(*PAST, 301)[1:]
+    y, y_past = (np.sin(2 * np.pi * t + phase) + WAVE_NOISE * generator.normal(size=t.shape) for t in (x, x_past))
+    preparation = Preparation.from_arrays(x[:, None], y, "regression")
+
+    def inputs(t: np.ndarray) -> np.ndarray:
+        return np.asarray(preparation.standardised(t[:, None]))
+
+    fold = Fold(
+        seed=seed,
+        train=(inputs(x), preparation.targets(y)),
+        y_train=y,
+        x_test=inputs(x_past),
+        y_test=y_past,
+        scale=preparation.y,
+        preparation=preparation,
+    )
+    period = float(np.ptp(inputs(np.array([0.0, 1.0]))))
+    deviation = replace(DEVIATION, length=DEVIATION.length * period)
+    line = np.linspace(SEEN[0] - 0.25, PAST[1] + 0.25, 110)
+    common: dict[str, Any] = {"context": inputs(line), "num_context": 30, "initial_std": 0.02}
+    entries = [
+        Entry("infinite-width", "InfiniteWidth, default prior", "method", InfiniteWidth()),
+        Entry("default-prior", "FunctionSpaceVI, default prior", "method", FunctionSpaceVI(**common)),
+        Entry(
+            "periodic-prior",
+            "FunctionSpaceVI, periodic prior",
+            "method",
+            FunctionSpaceVI(prior=functions.Periodic(period) + deviation, **common),
+        ),
+    ]
+    scale: Any = preparation.y
+    model = Model(nn.mlp((200,), activation="sin"), Gaussian(WAVE_NOISE / float(np.squeeze(scale.std))))
+    num_rows = WAVE_ROWS + len(x_past)
+    facts = describe("wave", "regression", (fold,), num_rows_all=num_rows, columns=1, target="")
+    splits = last_rows(num_rows, len(x_past), [seed])
+    return Problem("wave", "A wave that goes on", model, (fold,), splits, facts, Curve(line, inputs(line), x)), entries
 
 
 def _digits(methods: Any, reference: Any) -> tuple[Problem, list[Entry]]:

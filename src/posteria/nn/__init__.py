@@ -30,8 +30,8 @@ def mlp(
 ) -> Network:
     """Fully connected layers on the flattened datum; `mlp(())` is a linear model.
 
-    `activation` is "relu", "tanh", "swish", "unit_swish" (times 1.68, so that it keeps the scale of what comes in), or
-    a function (then there is no `spec`). `inputs` is read off x when None.
+    `activation` is "relu", "tanh", "sin", "swish", "unit_swish" (times 1.68, so that it keeps the scale of what comes
+    in), or a function (then there is no `spec`). `inputs` is read off x when None.
     """
     if not callable(activation) and activation not in ACTIVATIONS:
         raise SettingError(f"activation is {activation!r}", f"one of {', '.join(ACTIVATIONS)}", "or pass a function")
@@ -86,7 +86,7 @@ def cnn_lstm(
     return _ready("cnn_lstm", **settings)
 
 
-ACTIVATIONS = ("relu", "tanh", "swish", "unit_swish")
+ACTIVATIONS = ("relu", "tanh", "sin", "swish", "unit_swish")
 CONSTRUCTORS = {function.__name__: function for function in (mlp, lenet_300_100, lenet5, resnet20_frn, cnn_lstm)}
 SPELLINGS = {name.replace("_", "-"): name for name in CONSTRUCTORS}  # on the command line
 SIZED: dict[str, Callable[[str], Json]] = {  # what may follow a colon

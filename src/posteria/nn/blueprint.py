@@ -102,7 +102,7 @@ def unit_swish(x: jax.Array) -> jax.Array:
     return UNIT_SWISH * jax.nn.swish(x)
 
 
-NAMED = {"unit_swish": unit_swish}  # what jax.nn has not
+NAMED = {"unit_swish": unit_swish, "sin": jnp.sin}  # what jax.nn has not
 
 
 class MLP(nnx.Module):

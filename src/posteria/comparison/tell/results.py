@@ -2,7 +2,7 @@
 
     {"schema": 2, "posteria": "0.1.0", "status": "running" | "complete", "command": "posteria compare ...",
      "created": ISO time, "versions": {"jax": ..., ...},
-     "problems": [{                                       one for a data set; the tour has three
+     "problems": [{                                       one for a data set; the tour has four
        "name": "boston", "title": "...",
        "data": {"name", "rows", "train_rows", "test_rows", "columns", "categorical", "kind": "regression" | "classes",
                 "target", "class_names", "fingerprint", "notes": [...],
