@@ -1,7 +1,7 @@
 """Whether counts deserve a likelihood of their own: the fast recipe with three likelihoods on simulated counts.
 
 Held-out negative log-likelihood of the count itself (of a normal, the mass between half numbers), error, and how often
-90 % intervals hold. `posteria.models.tabular.default_likelihood` follows from it. `MOST_COUNTED`, a mean of
+90 % intervals hold. `posteria.models.model.default_likelihood` follows from it. `MOST_COUNTED`, a mean of
 50, does not: nothing above a mean of about 30 is measured here, nor any real table.
 """
 

@@ -14,7 +14,7 @@ MOST_ROWS = 10_000
 def main() -> None:
     import posteria as po
     from posteria.data import Preparation
-    from posteria.models.tabular import model_for
+    from posteria.models.model import model_for
 
     use_shared_data()
     rows = []

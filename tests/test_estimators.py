@@ -17,7 +17,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import posteria as po
 from posteria.errors import DataError, SettingError
-from posteria.models.tabular import MANY_ROWS, model_for
+from posteria.models.model import MANY_ROWS, model_for
 
 QUICK = po.MAP(num_epochs=60, learning_rate=0.05)
 EXEMPT = {

@@ -16,19 +16,18 @@ import jax
 import numpy as np
 
 from posteria import nn
-from posteria.data import log_scale
 from posteria.data.arrays import Data, rows
 from posteria.data.preparation import Preparation
 from posteria.data.standardise import NUM_BINS
+from posteria.data.table_target import ON_LOG_SCALE, TARGET_SCALES, may_suit_logs
 from posteria.engine.loop import Run
 from posteria.errors import SettingError
 from posteria.methods.chains.mclmc import MCLMC
 from posteria.methods.ensembles.folds import Folds
 from posteria.methods.points.map import MAP
 from posteria.models.likelihoods import Likelihood, VaryingNoise
-from posteria.models.model import Model
+from posteria.models.model import Model, default_likelihood
 from posteria.models.priors import FanIn, InputScales, Prior
-from posteria.models.tabular import default_likelihood
 from posteria.models.target import Target
 from posteria.networks import Network
 from posteria.settings import infer
@@ -147,15 +146,15 @@ def with_target_scale(
     weigh. A trial takes at most half of `max_seconds`.
     """
     often = y if y_often is None else y_often
-    if scale not in log_scale.SCALES:
-        raise SettingError(f"target_scale is {scale!r}", f"one of {log_scale.SCALES}", '"auto" looks at the rows')
+    if scale not in TARGET_SCALES:
+        raise SettingError(f"target_scale is {scale!r}", f"one of {TARGET_SCALES}", '"auto" looks at the rows')
     if scale == "log" and preparation.kind != "regression":
         raise SettingError(f"a log scale of {preparation.kind}", "a target of real numbers", "leave target_scale out")
     if scale == "log":
         return preparation.with_logs(often)
-    may_be_logs = scale == "auto" and is_free and log_scale.may_suit(y)
+    may_be_logs = scale == "auto" and is_free and may_suit_logs(y)
     if may_be_logs and _suits_logs(preparation, inputs(), y, seed, max_seconds):
-        return preparation.with_logs(often, log_scale.NOTE)
+        return preparation.with_logs(often, ON_LOG_SCALE)
     return preparation
 
 

@@ -5,7 +5,8 @@ import pytest
 from scipy import integrate
 
 import posteria as po
-from posteria.data import Standardiser, log_scale
+from posteria.data import Standardiser
+from posteria.data.table_target import may_suit_logs
 from posteria.errors import PosteriaError
 from posteria.posteriors.units import in_units
 
@@ -91,6 +92,6 @@ def test_a_scale_goes_there_and_back(scale):
 
 
 def test_only_what_is_positive_and_skewed_is_tried():
-    assert log_scale.may_suit(Y)
+    assert may_suit_logs(Y)
     for y in (Y - 1, np.log(Y) + 10, -Y, Y[:20], np.stack([Y, Y], 1), Y.max() + 0.1 - Y):
-        assert not log_scale.may_suit(y)
+        assert not may_suit_logs(y)

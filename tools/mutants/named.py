@@ -73,7 +73,7 @@ FIRST = (
 
 # of the sample of docs/results/mutants.txt: what survived its nearest tests
 SAMPLED = (
-    Named("many rows, from the next on", f"{SRC}/models/tabular.py", "num_rows >= MANY", "num_rows > MANY", WIDER),
+    Named("many rows, from the next on", f"{SRC}/models/model.py", "num_rows >= MANY", "num_rows > MANY", WIDER),
     Named(
         "labels of one output",
         f"{SRC}/methods/functions/infinite_width.py",

@@ -223,8 +223,7 @@ def _choose(
     """
     from posteria import nn, recipes
     from posteria.methods.chains.hmc import HMC
-    from posteria.models.model import Model
-    from posteria.models.tabular import model_for
+    from posteria.models.model import Model, model_for
 
     preparation, (x, y) = source.prepare()
     if method is not None or preparation.x is None:

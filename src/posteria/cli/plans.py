@@ -38,7 +38,7 @@ def plan(
     """Plan a fit: its memory and time on this machine, from a few timed steps, and on others, by counting."""
     from posteria.data.origin import read_origin
     from posteria.engine.layout import use_cores
-    from posteria.models.tabular import model_for
+    from posteria.models.model import model_for
     from posteria.planning import plan as planned
 
     machines = [machine(word) for word in on or ()]

@@ -71,7 +71,7 @@ def prior(
 
     from posteria import disk, runs
     from posteria.data.origin import read_origin
-    from posteria.models.tabular import model_for
+    from posteria.models.model import model_for
     from posteria.plots.drawn_functions import before_and_after
 
     suffix = out.suffix.lower().removeprefix(".")

@@ -18,9 +18,8 @@ from posteria.data.splits import Split, Splits, extremes
 from posteria.data.standardise import Standardiser
 from posteria.data.table_columns import Category, Means
 from posteria.errors import DataError, SettingError
-from posteria.models.model import Model
+from posteria.models.model import Model, model_for
 from posteria.models.priors import Normal
-from posteria.models.tabular import model_for
 from posteria.models.target import Target
 from posteria.posteriors.store import fingerprint
 from posteria.posteriors.units import in_units

@@ -12,10 +12,9 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
 from posteria.data.arrays import check_weight
-from posteria.data.frames import as_values
+from posteria.data.frames import as_values, counted
 from posteria.errors import DataError, SettingError
 from posteria.estimators.table_estimator import Rows, TableEstimator, can_update, check_lengths
-from posteria.estimators.weighing import counted
 from posteria.models.likelihoods import Likelihood
 from posteria.models.priors import Prior
 from posteria.tree import Json

@@ -9,9 +9,8 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_array, column_or_1d
 
-from posteria.data.frames import as_values
+from posteria.data.frames import as_values, counted
 from posteria.estimators.table_estimator import Rows, TableEstimator, can_update, check_lengths
-from posteria.estimators.weighing import counted
 from posteria.models.likelihoods import Likelihood
 from posteria.models.priors import Prior
 from posteria.recipes import with_target_scale

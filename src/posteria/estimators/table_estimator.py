@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from posteria import nn
 from posteria.data.arrays import Data, is_frame
 from posteria.data.encode import Encoded, Encoder, told_of
-from posteria.data.frames import as_frame
+from posteria.data.frames import as_frame, as_often
 from posteria.data.preparation import Preparation
 from posteria.data.table_plan import plan_table
 from posteria.data.table_target import is_counted
@@ -22,14 +22,12 @@ from posteria.engine.progress import Progress
 from posteria.errors import DataError, SettingError
 from posteria.estimators import nested
 from posteria.estimators.stored import StoredEstimator
-from posteria.estimators.weighing import as_often
 from posteria.methods import registry
 from posteria.methods.gaussians.laplace import default_map
 from posteria.methods.points.map import MAP
 from posteria.models.likelihoods import Likelihood
-from posteria.models.model import Model
+from posteria.models.model import Model, model_for
 from posteria.models.priors import FromPosterior, Prior
-from posteria.models.tabular import model_for
 from posteria.models.target import Target
 from posteria.posteriors.calibrated import CalibratedPosterior
 from posteria.posteriors.diagnosis import Diagnosis

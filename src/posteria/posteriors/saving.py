@@ -45,7 +45,6 @@ MODULES = (
     "rank_one",
     "relative",
     "restricted",
-    "sparse_process",
 )
 VERSIONS_OF = ("jax", "jaxlib", "flax", "optax", "blackjax", "numpy")
 

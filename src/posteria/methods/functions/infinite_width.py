@@ -26,8 +26,7 @@ from posteria.methods.functions.spectrum import Inducing, Spectrum, check_one_no
 from posteria.models.limit import LimitKernel, in_float64, limit_kernel
 from posteria.models.target import Target
 from posteria.posteriors.base import Posterior
-from posteria.posteriors.process import Noise, ProcessPosterior, cholesky
-from posteria.posteriors.sparse_process import SparseProcessPosterior
+from posteria.posteriors.process import Noise, ProcessPosterior, SparseProcessPosterior, cholesky
 from posteria.settings import Count, check_settings, refuse_idle
 
 MOST_ROWS = 12_000  # whose kernel is factorised; of more, that of inducing ones
