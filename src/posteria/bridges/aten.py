@@ -49,7 +49,7 @@ def is_registered(name: str) -> bool:
     return name in _registered or name.rpartition(".")[0] in _registered
 
 
-@cache
+@cache  # a constant of this package
 def _table() -> dict[str, Operation]:
     """Imported when first needed: most users have no PyTorch network."""
     tables: dict[str, Operation] = {}

@@ -91,7 +91,7 @@ class Row:
         return _ready(self.recipe).run_row(self.out, (name, row, seed))
 
 
-@cache
+@cache  # a worker has one plan, for as long as it lives
 def _ready(recipe: str) -> "Plan":
     return planned(json.loads(recipe))
 

@@ -186,7 +186,7 @@ def _on_host(leaf: jax.Array) -> np.ndarray | jax.Array:
     return leaf if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else np.asarray(leaf)
 
 
-@cache
+@cache  # the threads of this process
 def _pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(len(os.sched_getaffinity(0)), thread_name_prefix="posteria-chain")
 

@@ -156,7 +156,7 @@ def _ready(name: str, **settings: Any) -> Network:
 def _made(name: str, settings: dict[str, Any]) -> Network:
     file, class_name = MODULES[name]
 
-    @cache
+    @cache  # a class and its settings, which go with this network
     def module() -> "Build":
         return partial(getattr(import_module(f"posteria.nn.{file}"), class_name), **settings)
 

@@ -6,8 +6,8 @@ What a row is worth and what is said of it are for later rooms, and handed down:
 
 import shutil
 import time
+import weakref
 from collections.abc import Callable, Iterator
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -103,10 +103,14 @@ def run_row(ledger: Ledger, key: Key, grade: Grade) -> Ending:
     return ledger.records[key].status, ledger.records[key].reason
 
 
-@cache
+_warmed: "weakref.WeakSet[Problem]" = weakref.WeakSet()
+
+
 def _warm(problem: Problem) -> None:
     """Once in a worker."""
-    warm_up(problem)
+    if problem not in _warmed:
+        warm_up(problem)
+        _warmed.add(problem)
 
 
 def _found(ledger: Ledger, key: Key) -> tuple[Problem, Fold, Entry]:
