@@ -3,7 +3,7 @@
 import numpy as np
 from scipy.stats import norm
 
-from posteria.serve.betting import CoverageBet
+from posteria.serve.watching import CoverageBet
 
 NUM_STREAMS = 500
 TOO_NARROW = 2 * norm.cdf(0.8 * norm.ppf(0.95)) - 1  # what 90 % intervals hold, 20 % narrower, of Gaussian targets

@@ -31,7 +31,7 @@ from posteria.models.priors import FromPosterior, Prior
 from posteria.models.target import Target
 from posteria.posteriors.calibrated import CalibratedPosterior
 from posteria.posteriors.diagnosis import Diagnosis
-from posteria.posteriors.left_out import FoldsPosterior
+from posteria.posteriors.mixture import FoldsPosterior
 from posteria.posteriors.units import in_units
 from posteria.recipes import Recipe, recipe_for
 from posteria.runs import fit as fit_model

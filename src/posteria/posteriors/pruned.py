@@ -18,8 +18,7 @@ from posteria.errors import SettingError
 from posteria.models.priors import Leaf
 from posteria.models.target import Target
 from posteria.posteriors.base import Pruned, check_num_draws
-from posteria.posteriors.gaussian import Diagonal, GaussianPosterior
-from posteria.posteriors.relative import RelativeGaussianPosterior
+from posteria.posteriors.gaussian import Diagonal, GaussianPosterior, RelativeGaussianPosterior
 from posteria.random import as_key
 from posteria.tree import Arrays, Json
 

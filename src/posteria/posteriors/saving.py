@@ -32,18 +32,15 @@ MODULES = (
     "draws",
     "flow",
     "indexed",
-    "left_out",
     "gaussian",
     "latent_process",
     "linearised",
     "masks",
     "mixture",
     "multiplicative",
-    "normal_mixture",
     "process",
     "pruned",
     "rank_one",
-    "relative",
     "restricted",
 )
 VERSIONS_OF = ("jax", "jaxlib", "flax", "optax", "blackjax", "numpy")

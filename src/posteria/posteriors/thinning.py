@@ -12,7 +12,7 @@ from posteria.errors import SettingError
 from posteria.posteriors.base import Posterior, check_num_draws
 from posteria.posteriors.calibrated import CalibratedPosterior
 from posteria.posteriors.draws import Draws, DrawsPosterior, forward
-from posteria.posteriors.left_out import FoldsPosterior
+from posteria.posteriors.mixture import FoldsPosterior
 from posteria.random import as_key
 
 CANDIDATES = 10  # for each draw kept, of posteriors that hold no fixed set of draws

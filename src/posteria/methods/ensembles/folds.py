@@ -25,7 +25,7 @@ from posteria.posteriors.base import Posterior
 from posteria.posteriors.calibrated import CalibratedPosterior
 from posteria.posteriors.conformal import ScoreDistribution, repeated
 from posteria.posteriors.draws import Draws, DrawsPosterior
-from posteria.posteriors.left_out import MOST_WIDENED, FoldsPosterior, Widths, widths_target
+from posteria.posteriors.mixture import MOST_WIDENED, FoldsPosterior, Widths, widths_target
 from posteria.settings import AnyMethod, Several, check_settings
 
 WIDTHS_STEPS = 800

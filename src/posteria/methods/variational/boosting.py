@@ -21,7 +21,7 @@ from posteria.methods.variational.bound import Info
 from posteria.methods.variational.families import softplus_inverse
 from posteria.models.densities import softplus
 from posteria.models.target import Target
-from posteria.posteriors.normal_mixture import log_prob
+from posteria.posteriors.gaussian import mixture_log_prob
 from posteria.random import fast_normal
 
 CANDIDATES = 64  # draws, of a wider q and of the prior each, of which the best is where a component starts
@@ -113,8 +113,8 @@ def _ascent(target: Target, num_steps: int, batch_size: int, num_samples: int, l
         mean, std, share = phi["mean"], softplus(phi["rho"]), jax.nn.sigmoid(FASTER * phi["logit"])
 
         def gain(flat: jax.Array) -> jax.Array:
-            old = jnp.log1p(-share) + log_prob(*mixture, flat)
-            new = jnp.log(share) + log_prob(jnp.zeros(1), mean[None], std[None], flat)
+            old = jnp.log1p(-share) + mixture_log_prob(*mixture, flat)
+            new = jnp.log(share) + mixture_log_prob(jnp.zeros(1), mean[None], std[None], flat)
             return target.log_density(unravel(flat), batch) - jnp.logaddexp(old, new)
 
         olds = jax.vmap(lambda k: _draw(mixture, k))(jax.random.split(key_old, num_samples))
@@ -150,7 +150,7 @@ def _bound(target: Target) -> Callable[[Mixture, jax.Array, Data], Any]:
     def values(mixture: Mixture, key: jax.Array, data: Data) -> jax.Array:
         def one(key: jax.Array) -> jax.Array:
             flat = _draw(mixture, key)
-            return target.log_density(unravel(flat), data) - log_prob(*mixture, flat)
+            return target.log_density(unravel(flat), data) - mixture_log_prob(*mixture, flat)
 
         found: jax.Array = jax.lax.map(one, jax.random.split(key, BOUND_DRAWS))
         return found
@@ -177,7 +177,7 @@ def _best_start(target: Target) -> Callable[..., jax.Array]:
 
         def score(flat: jax.Array) -> jax.Array:
             density = target.log_density(unravel(flat), data)
-            above = density - log_prob(*mixture, flat) - bound  # 0 where q is as it should be
+            above = density - mixture_log_prob(*mixture, flat) - bound  # 0 where q is as it should be
             return jnp.where(above > UNSEEN, density, -1e30 + above)
 
         found = jax.lax.map(score, candidates)

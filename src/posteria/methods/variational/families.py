@@ -16,7 +16,7 @@ from posteria.models.densities import LOG_2PI, softplus
 from posteria.models.densities import normal as normal_density
 from posteria.models.target import Target
 from posteria.posteriors import gaussian
-from posteria.posteriors.relative import gaussian_posterior
+from posteria.posteriors.gaussian import gaussian_posterior
 from posteria.random import fast_normal
 from posteria.tree import Json
 

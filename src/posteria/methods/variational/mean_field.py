@@ -30,8 +30,7 @@ from posteria.methods.variational.flow_family import FlowFamily
 from posteria.methods.variational.multiplicative_family import MultiplicativeBound, MultiplicativeFamily
 from posteria.methods.variational.rank_one_family import FACTOR_PRIOR, RankOneFamily
 from posteria.models.target import Target, check_starts
-from posteria.posteriors.gaussian import GaussianPosterior
-from posteria.posteriors.normal_mixture import NormalMixture, NormalMixturePosterior
+from posteria.posteriors.gaussian import GaussianPosterior, NormalMixture, NormalMixturePosterior
 from posteria.settings import Count, Optimizer, Positive, Several, Share, Start, check_settings, refuse_idle
 from posteria.trace.local import FLIPOUT, SHARED, treatments
 from posteria.trace.moments import moments

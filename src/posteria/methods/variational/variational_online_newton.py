@@ -24,8 +24,7 @@ from posteria.methods.variational import bound as variational
 from posteria.methods.variational import families
 from posteria.methods.variational.bound import Info, State
 from posteria.models.target import Target, check_starts
-from posteria.posteriors.gaussian import Diagonal, GaussianPosterior
-from posteria.posteriors.relative import gaussian_posterior
+from posteria.posteriors.gaussian import Diagonal, GaussianPosterior, gaussian_posterior
 from posteria.random import fast_normal
 from posteria.settings import Count, Positive, Several, Share, Start, check_settings
 
