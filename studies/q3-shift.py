@@ -33,17 +33,19 @@ LARGE = {  # Hendrycks & Dietterich 2019, for ImageNet; Mu & Gilmer 2019 take th
 }
 SEVERITIES = {"small": (1, 3, 5), "full": (1, 2, 3, 4, 5)}
 WANTED = 0.5  # of the gap
+NUM_CHECKED = 20  # draws of the prior
 NOISE_ERRORS = 2  # standard errors
 # accuracy in % on CIFAR-10 and CIFAR-10-C, of the paper's table
 PUBLISHED = {"hmc": (89.6, 70.9), "map": (83.4, 71.0), "ensemble": (88.5, 77.0), "sghmc": (89.4, 78.2)}
 Right = dict[tuple[str, int], np.ndarray]  # by corruption and severity, (n,): which images were right
 
 
-def empirical(asked: Problem) -> po.Model:
+def empirical(asked: Problem) -> tuple[Problem, po.Model]:
     """EmpCov of the scale at which what the first layer makes of the training inputs varies as under the paper's prior.
 
     With a variance of the paper's on average it would be many times as wide there: the weights are large where inputs
-    are.
+    are. Samplers move in coordinates v in which it is white, w = L v; of a dense layer these are taken here as inputs
+    x L under the paper's prior, the same functions and posterior, since a product with L a step is saved.
     """
     x, std = asked.train[0], asked.variance**0.5
 
@@ -57,18 +59,33 @@ def empirical(asked: Problem) -> po.Model:
     moment = size * covariance - one.epsilon * np.eye(size)  # of the inputs, whose mean square is 1 in these units
     scale = std * (size / np.sum(moment * covariance)) ** 0.5
     print(f"EmpCov: scale {scale:.3f}, as wide on training inputs as N(0, {asked.variance:g})", flush=True)
-    return asked.model(prior(float(scale)))
+    scaled = prior(float(scale))
+    if asked.first_leaf:
+        return asked, asked.model(scaled)
+    factor = scaled.factor(leaf) / std
+    draws = [np.asarray(scaled.sample(key, leaf)) for key in jax.random.split(jax.random.key(0), NUM_CHECKED)]
+    white = np.linalg.solve(factor, np.concatenate(draws, axis=1))
+    print(f"EmpCov in white coordinates: deviation {white.std():.4f}, {std:.4f} wanted", flush=True)
+
+    def to_inputs(images: np.ndarray) -> np.ndarray:
+        return asked.to_inputs(images) @ factor
+
+    train, test = ((x @ factor, y) for x, y in (asked.train, asked.test))
+    moved = asked._replace(train=train, test=test, to_inputs=to_inputs)
+    return moved, moved.model()
 
 
-def fits(asked: Problem, arguments: Namespace) -> dict[str, po.Posterior]:
-    found = {"hmc": reference(asked, arguments.scale, arguments.out)}
+def fits(asked: Problem, arguments: Namespace) -> dict[str, tuple[po.Posterior, Problem]]:
+    """With the problem whose inputs each takes."""
+    found = {"hmc": (reference(asked, arguments.scale, arguments.out), asked)}
     rivals = methods(asked, arguments.scale)
     for name in ("map", "ensemble", "sghmc"):
-        found[name] = fit(asked, f"{name}-{arguments.seed}", rivals[name], arguments.out, key=arguments.seed + 1)
-    model = empirical(asked)
+        fitted = fit(asked, f"{name}-{arguments.seed}", rivals[name], arguments.out, key=arguments.seed + 1)
+        found[name] = fitted, asked
+    moved, model = empirical(asked)
     for name, method in (("hmc", hmc(asked, arguments.scale)), ("map", rivals["map"])):
-        found[f"{name}, EmpCov"] = fit(asked, f"{name}-empcov", method, arguments.out, key=0, model=model)
-    print(f"HMC with EmpCov: {converged(found['hmc, EmpCov'], asked)}", flush=True)
+        found[f"{name}, EmpCov"] = fit(moved, f"{name}-empcov", method, arguments.out, key=0, model=model), moved
+    print(f"HMC with EmpCov: {converged(*found['hmc, EmpCov'])}", flush=True)
     return found
 
 
@@ -76,13 +93,13 @@ def ask(asked: Problem, arguments: Namespace) -> dict[str, Right]:
     fitted = fits(asked, arguments)
     y, severities = asked.test[1], SEVERITIES[arguments.scale]
     names = (*NOISES, *OTHERS) if arguments.scale == "small" else po.shift.COMMON
-    inputs = {("none", 0): asked.test[0]}
+    images = {("none", 0): asked.test_images}
     for corruption, severity in itertools.product(names, severities):
-        inputs[corruption, severity] = asked.to_inputs(corrupted(asked, corruption, severity)).astype(np.float32)
-    found: dict[str, Right] = {
-        name: {at: np.asarray(posterior.predict(x).probs).argmax(1) == y for at, x in inputs.items()}
-        for name, posterior in fitted.items()
-    }
+        images[corruption, severity] = corrupted(asked, corruption, severity)
+    found: dict[str, Right] = {}
+    for name, (posterior, own) in fitted.items():
+        inputs = {at: own.to_inputs(each).astype(np.float32) for at, each in images.items()}
+        found[name] = {at: np.asarray(posterior.predict(x).probs).argmax(1) == y for at, x in inputs.items()}
     report(asked, found)
     return found
 

@@ -55,20 +55,21 @@ def ask(asked: Problem, arguments: Namespace) -> dict[str, dict[Any, tuple[float
     print(f"MAP under the paper's prior: {percent(line[0])}, {line[1]:.3f} nats", flush=True)
     found: dict[str, dict[Any, tuple[float, float, float]]] = {"variance": {}, "family": {}}
     priors: list[tuple[str, Any, Any]] = [
-        ("variance", value, po.priors.Normal(value**0.5)) for value in VARIANCES[asked.name]
+        ("variance", value, po.priors.Normal((value * asked.widening) ** 0.5)) for value in VARIANCES[asked.name]
     ]
     priors += [("family", name, prior) for name, prior in families(asked.variance).items()]
     for kind, name, prior in priors:
-        is_reference = prior == po.priors.Normal(asked.variance**0.5)
+        is_reference = isinstance(prior, po.priors.Normal) and math.isclose(prior.std**2, asked.variance)
         folder = f"hmc-{kind}-{name if kind == 'family' else round(1 / name)}"
         if is_reference:
             folder = "hmc" if shorter is None else "hmc-paper"
         posterior = fit(asked, folder, method, arguments.out, model=asked.model(prior))
         found[kind][name] = quality(posterior, asked)
     paper = PUBLISHED.get(asked.name, {})
+    times = "" if asked.widening == 1 else f"{asked.widening:g} x "  # fewer units
     table(
         f"q4-{asked.name}-variance",
-        f"HMC under N(0, variance); {asked.about}; paper: accuracy, off its figure",
+        f"HMC under N(0, {times}variance); {asked.about}; paper: accuracy, off its figure",
         ["variance", "accuracy", "log-likelihood", "converged", "paper"],
         [
             [f"1/{round(1 / v)}" if v < 1 else "1", *cells(scores), percent(paper[v]) if v in paper else ""]

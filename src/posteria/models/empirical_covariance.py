@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.linalg import solve_triangular
 from jax.typing import ArrayLike
+from scipy.linalg import solve_triangular
 
 from posteria.errors import DataError, SettingError
 from posteria.models import densities
@@ -57,6 +57,7 @@ class EmpiricalCovariance:
         if self._x.ndim < 2 or not len(self._x) or not is_real or not np.isfinite(self._x).all():
             raise DataError(f"x is {self._x.dtype} {self._x.shape}", "finite rows, as the network sees them", "pass x")
         self._factors: dict[tuple[int, ...], np.ndarray] = {}
+        self._inverses: dict[tuple[int, ...], np.ndarray] = {}
 
     def check(self, leaves: Sequence[Leaf]) -> None:
         own: Any = getattr(self.rest, "init", lambda leaf: {})
@@ -97,8 +98,8 @@ class EmpiricalCovariance:
         return self._is_first(leaf)
 
     def whitened(self, value: jax.Array, leaf: Leaf) -> jax.Array:
-        columns = self._columns(densities.widen(value), leaf)
-        return self._as_leaf(solve_triangular(jnp.asarray(self.factor(leaf)), columns, lower=True), leaf)
+        inverse = jnp.asarray(self._inverse(leaf))
+        return self._as_leaf(inverse @ self._columns(densities.widen(value), leaf), leaf)
 
     def coloured(self, white: jax.Array, leaf: Leaf) -> jax.Array:
         """The way back."""
@@ -139,6 +140,14 @@ class EmpiricalCovariance:
             covariance = self.scale**2 / size * (moment / level + self.epsilon * np.eye(size))
             self._factors[leaf.shape] = np.linalg.cholesky(covariance).astype(np.float32)
         return self._factors[leaf.shape]
+
+    def _inverse(self, leaf: Leaf) -> np.ndarray:
+        """Of the factor: a product with it takes a hundredth of the time of XLA's triangular solver in a loop."""
+        if leaf.shape not in self._inverses:
+            factor = self.factor(leaf).astype(np.float64)
+            identity = np.eye(len(factor))
+            self._inverses[leaf.shape] = solve_triangular(factor, identity, lower=True).astype(np.float32)
+        return self._inverses[leaf.shape]
 
     def _inputs(self, leaf: Leaf) -> np.ndarray:
         """What one output's weights meet: rows, or patches of images."""
