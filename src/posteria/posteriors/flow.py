@@ -52,6 +52,12 @@ def new_layers(
     return layers
 
 
+def evenly(layers: list[Layer]) -> list[Layer]:
+    """As an optimiser should see them: the weights of hidden units in units of their number. A step moves all of them
+    at once, and what they choose together should then move as far as a bias does, not as many times as they are."""
+    return [layer | {"outer": layer["outer"] / len(layer["outer"])} for layer in layers]
+
+
 def through(layers: list[Layer], noise: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Where noise (size,) is moved to, and the logarithm of the volume that it is stretched by."""
     log_volume = jnp.zeros(())

@@ -29,11 +29,6 @@ class FlowFamily(DiagonalFamily):
             "layers": flow.new_layers(key, len(raw), NUM_LAYERS, NUM_HIDDEN),
         }
 
-    def layers(self, phi: Phi) -> list[flow.Layer]:
-        """A step of the optimiser moves the weights of all hidden units at once: what they choose together should then
-        move as far as a bias does, not as many times as there are units."""
-        return [layer | {"outer": layer["outer"] / NUM_HIDDEN} for layer in phi["layers"]]
-
     def factor(self, phi: Phi) -> jax.Array:
         """As that of `FullFamily`: rows in units of their diagonal."""
         raw = phi["factor"]
@@ -43,17 +38,17 @@ class FlowFamily(DiagonalFamily):
         return diagonal[:, None] * (jnp.tril(raw, -1) + jnp.eye(len(diagonal)))
 
     def draw(self, phi: Phi, key: jax.Array) -> tree.Params:
-        moved, _ = flow.through(self.layers(phi), fast_normal(key, phi["mean"].shape))
+        moved, _ = flow.through(flow.evenly(phi["layers"]), fast_normal(key, phi["mean"].shape))
         return self.unravel(phi["mean"] + flow.affine(self.factor(phi), moved))
 
     def log_prob_at_draw(self, phi: Phi, key: jax.Array, draw: tree.Params) -> jax.Array:
         """From the draw's own noise, and its gradient along the draw alone, which has no noise where q is right."""
         still = jax.lax.stop_gradient(phi)
         noise = fast_normal(key, phi["mean"].shape)
-        value, slope = flow.log_prob_and_slope(self.layers(still), self.factor(still), noise)
+        value, slope = flow.log_prob_and_slope(flow.evenly(still["layers"]), self.factor(still), noise)
         flat = tree.ravel(draw)
         return value + slope @ (flat - jax.lax.stop_gradient(flat))
 
     def posterior(self, target: Target, phi: Phi, facts: Json) -> flow.FlowPosterior:
-        spread = flow.centred(jax.tree.map(jnp.asarray, self.layers(phi)), self.factor(phi))
+        spread = flow.centred(jax.tree.map(jnp.asarray, flow.evenly(phi["layers"])), self.factor(phi))
         return flow.FlowPosterior(target, phi["mean"] + spread.offset, spread, facts)

@@ -88,7 +88,7 @@ class MultiplicativeFamily(DiagonalFamily):
 
     def auxiliary(self, phi: Phi, noise: jax.Array) -> tuple[jax.Array, jax.Array]:
         """u of unit noise (unit,), and log q(u)."""
-        u, log_volume = flow.through(phi["layers"], noise)
+        u, log_volume = flow.through(flow.evenly(phi["layers"]), noise)
         return u, normal_density(noise, 0.0).sum() - log_volume
 
     def _auxiliary_of(self, phi: Phi, key: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -107,7 +107,7 @@ class MultiplicativeFamily(DiagonalFamily):
         total = 1.0 + scale**2 * precision
         mean = back["gain"] * scale * excess / total + back["shift"]
         log_width = back["log_width"] - 0.5 * jnp.log(total)
-        moved, log_volume = flow.through(back["layers"], u)
+        moved, log_volume = flow.through(flow.evenly(back["layers"]), u)
         value: jax.Array = normal_density((moved - mean) * jnp.exp(-log_width), log_width).sum() + log_volume
         return value
 
@@ -131,7 +131,7 @@ class MultiplicativeFamily(DiagonalFamily):
             numbers[path] = np.broadcast_to(units.index + self.slices[path].start, numbers[path].shape)
         network = jax.tree.structure(no_unit["network"]).unflatten([numbers[path] for path in self.paths])
         unit = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(no_unit | {"network": network})])
-        layers = jax.tree.map(jnp.asarray, phi["layers"])
+        layers = jax.tree.map(jnp.asarray, flow.evenly(phi["layers"]))
         centre, spread = centred(tree.ravel(mean), tree.ravel(std), unit, jnp.asarray(phi["scale"]), layers)
         return MultiplicativePosterior(target, centre, spread, facts)
 
