@@ -59,9 +59,13 @@ class Recipe(NamedTuple):
 
 
 def recipe_for(
-    quality: str, kind: str, y: np.ndarray, num_outputs: int, likelihood: Likelihood | None = None
+    quality: str, kind: str, y: np.ndarray, num_outputs: int, likelihood: Likelihood | None = None, num_columns: int = 0
 ) -> Recipe:
-    """Of a quality, for targets y as a network sees them; `kind` is "regression", "counts" or "classes"."""
+    """Of a quality, for targets y as a network sees them; `kind` is "regression", "counts" or "classes".
+
+    `num_columns` are the columns of a table, which come before their piecewise-linear features: of classes a linear
+    function of them stands beside the layers.
+    """
     if quality not in QUALITIES:
         raise SettingError(f"quality is {quality!r}", f"one of {QUALITIES}", 'or name a method, as method="nuts"')
     if likelihood is None and quality != "fast" and kind == "regression":
@@ -69,30 +73,33 @@ def recipe_for(
     elif likelihood is None:
         likelihood = default_likelihood(kind, num_outputs)
     outputs = num_outputs * getattr(likelihood, "outputs_per_target", 1)
-    recipe = {"fast": fast, "balanced": balanced, "best": best}[quality]
-    return recipe(len(y), outputs, likelihood)
+    if quality == "best":
+        return best(len(y), outputs, likelihood)
+    recipe = {"fast": fast, "balanced": balanced}[quality]
+    return recipe(len(y), outputs, likelihood, num_columns if kind == "classes" else 0)
 
 
-def fast(num_rows: int, outputs: int, likelihood: Likelihood) -> Recipe:
+def fast(num_rows: int, outputs: int, likelihood: Likelihood, skip: int = 0) -> Recipe:
     """Seconds: ten networks, each without a fifth of the rows, ended where those rows are predicted best.
 
     Those rows set the noise and the widths too. Each input has a scale that is learnt, and piecewise-linear features.
+    Of classes they say as well how much a linear function of the columns counts, which is fitted beside each network.
     """
-    return folds(num_rows, outputs, likelihood, num_repeats=2, words="some seconds")
+    return folds(num_rows, outputs, likelihood, num_repeats=2, words="some seconds", skip=skip)
 
 
-def balanced(num_rows: int, outputs: int, likelihood: Likelihood) -> Recipe:
+def balanced(num_rows: int, outputs: int, likelihood: Likelihood, skip: int = 0) -> Recipe:
     """Half a minute: twenty such networks; of numbers each with a noise that follows the inputs, so that rows which
     are mostly noise have less to say."""
-    return folds(num_rows, outputs, likelihood, num_repeats=4, words="about half a minute")
+    return folds(num_rows, outputs, likelihood, num_repeats=4, words="about half a minute", skip=skip)
 
 
-def folds(num_rows: int, outputs: int, likelihood: Likelihood, num_repeats: int, words: str) -> Recipe:
+def folds(num_rows: int, outputs: int, likelihood: Likelihood, num_repeats: int, words: str, skip: int = 0) -> Recipe:
     """Of any likelihood: five folds, `num_repeats` times, each time with other rows together."""
     batch_size = 64 if num_rows < MANY_ROWS else 256
     epochs = max(1, math.ceil(FOLD_STEPS * min(batch_size, num_rows) / num_rows))
     return Recipe(
-        network=nn.mlp((50, 50), outputs=outputs, activation="swish"),
+        network=nn.mlp((50, 50), outputs=outputs, activation="swish", skip=skip),
         likelihood=likelihood,
         prior=InputScales(FanIn(scale=3.0), log_std=0.5),
         method=Folds(MAP(num_epochs=epochs, batch_size=batch_size, learning_rate=0.015), num_repeats=num_repeats),

@@ -24,6 +24,7 @@ SMALL_TEXT = {"vocabulary": 30, "embedding": 6, "filters": 5, "cells": 4}
 READY = {
     "mlp": (nn.mlp((5, 4), outputs=2), TABLE),
     "linear": (nn.mlp((), outputs=2), TABLE),
+    "mlp with skip": (nn.mlp((5, 4), outputs=2, skip=7), TABLE),
     "mlp on images": (nn.mlp((5,), outputs=2, activation="tanh"), MNIST),
     "lenet-300-100": (nn.lenet_300_100(outputs=2), MNIST),
     "lenet5": (nn.lenet5(outputs=2), MNIST[:, :16, :16]),
@@ -168,6 +169,19 @@ def test_an_mlp_is_its_formula(activation, function, gain):
     assert abs(first["kernel"].var() * 13 / gain - 1) < 4 * np.sqrt(2 / size)
 
 
+def test_an_mlp_with_skip_is_the_sum_of_its_parts():
+    net = nn.mlp((5,), outputs=2, skip=7)
+    layers, linear = nn.apart(net)
+    assert layers is nn.mlp((5,), outputs=2) and linear is nn.mlp((), outputs=2, inputs=7)
+    assert nn.apart(layers) is None and nn.build(net.spec) is net
+    params = net.init(KEY, TABLE[:1])
+    expected = layers.apply({"layers": params["layers"]}, TABLE) + TABLE[:, :7] @ params["skip"]
+    np.testing.assert_allclose(net.apply(params, TABLE), expected, rtol=1e-5, atol=1e-5)
+    assert abs(params["skip"].var() * 7 - 1) < 4 * np.sqrt(2 / 14)
+    with pytest.raises(NetworkError, match="at most the 13 features"):
+        nn.mlp((5,), skip=14).init(KEY, TABLE[:1])
+
+
 def test_unit_swish_keeps_the_scale_of_a_standard_normal():
     nodes, weights = np.polynomial.hermite_e.hermegauss(100)
     after = unit_swish(jnp.asarray(nodes, jnp.float32))
@@ -304,6 +318,8 @@ def test_a_token_outside_the_vocabulary_is_not_taken_for_another():
         lambda: nn.mlp((5.0,)),
         lambda: nn.mlp(outputs=-1),
         lambda: nn.mlp(activation="sigmoidal"),
+        lambda: nn.mlp((), skip=3),
+        lambda: nn.mlp((5,), skip=-1),
         lambda: nn.resnet20_frn(width=0),
         lambda: nn.build({"name": "transformer", "settings": {}}),
         lambda: nn.build({"name": "mlp", "settings": {"layers": 3}}),

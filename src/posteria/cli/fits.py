@@ -232,14 +232,18 @@ def _choose(
         x, y = source.training(preparation)
         model = model_for(preparation.kind, num_outputs, len(y), text, prior=prior, temperature=temperature)
         return preparation, (x, y), model, HMC() if method is None else method, "" if method else ": HMC"
-    recipe = recipes.recipe_for(quality, preparation.kind, y, preparation.num_outputs)
+    recipe = recipes.recipe_for(
+        quality, preparation.kind, y, preparation.num_outputs, num_columns=preparation.num_columns
+    )
     preparation = source.with_bins(preparation, recipe.num_bins(int(preparation.is_size.sum())))
     is_free = preparation.kind == "regression"
     preparation = recipes.with_target_scale(
         preparation, target_scale, lambda: source.training(preparation)[0], source.y, is_free
     )
     x, y = source.training(preparation)
-    recipe = recipes.recipe_for(quality, preparation.kind, y, preparation.num_outputs)
+    recipe = recipes.recipe_for(
+        quality, preparation.kind, y, preparation.num_outputs, num_columns=preparation.num_columns
+    )
     outputs = preparation.num_outputs * getattr(recipe.likelihood, "outputs_per_target", 1)
     chosen = recipe.network if network is None else nn.parse(network, outputs)
     model = Model(chosen, recipe.likelihood, recipe.prior if prior is None else prior, temperature)

@@ -166,6 +166,11 @@ class Preparation:
         """Of a network for these targets, one a class or one a number."""
         return len(self.class_names) or (1 if self.y is None or not self.y.mean.ndim else len(self.y.mean))
 
+    @property
+    def num_columns(self) -> int:
+        """Of a table, encoded; piecewise-linear features come after them. 0 where x is no table."""
+        return len(self.lowest)
+
     def encode(self, rows: "pd.DataFrame") -> Encoded:
         """Rows as numbers in their own units, and what could not be carried over."""
         if self.encoder is None:

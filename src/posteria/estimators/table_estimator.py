@@ -125,8 +125,8 @@ class TableEstimator(StoredEstimator):
         return self
 
     def _recipe_for(self, kind: str, y: np.ndarray) -> Recipe:
-        num_outputs = self.preparation_.num_outputs
-        return recipe_for(self.quality, kind, self._targets(y), num_outputs, self.likelihood)
+        num_outputs, num_columns = self.preparation_.num_outputs, self.preparation_.num_columns
+        return recipe_for(self.quality, kind, self._targets(y), num_outputs, self.likelihood, num_columns)
 
     def _scale_target(self, kind: str, frame: "pd.DataFrame", y: np.ndarray, y_often: np.ndarray) -> None:
         """Put the target on a log scale, where that suits it; of classes there is none.

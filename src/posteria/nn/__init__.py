@@ -26,18 +26,29 @@ __all__ = ["build", "cnn_lstm", "lenet5", "lenet_300_100", "mlp", "parse", "resn
 
 
 def mlp(
-    hidden: Sequence[int] = (50, 50), outputs: int = 1, activation: str | Activation = "relu", inputs: int | None = None
+    hidden: Sequence[int] = (50, 50),
+    outputs: int = 1,
+    activation: str | Activation = "relu",
+    inputs: int | None = None,
+    skip: int = 0,
 ) -> Network:
     """Fully connected layers on the flattened datum; `mlp(())` is a linear model.
 
     `activation` is "relu", "tanh", "sin", "swish", "unit_swish" (times 1.68, so that it keeps the scale of what comes
-    in), or a function (then there is no `spec`). `inputs` is read off x when None.
+    in), or a function (then there is no `spec`). `inputs` is read off x when None. A linear function of the first
+    `skip` inputs is added to the outputs.
     """
     if not callable(activation) and activation not in ACTIVATIONS:
         raise SettingError(f"activation is {activation!r}", f"one of {', '.join(ACTIVATIONS)}", "or pass a function")
     hidden = tuple(hidden)
     _check_sizes(hidden=hidden, outputs=outputs, inputs=inputs)
-    return _ready("mlp", hidden=hidden, outputs=outputs, activation=activation, inputs=inputs)
+    settings: Json = {"hidden": hidden, "outputs": outputs, "activation": activation, "inputs": inputs}
+    if skip:
+        _check_sizes(skip=skip)
+        if not hidden:
+            raise SettingError("skip of a linear model", "hidden layers to skip", "leave skip out")
+        settings["skip"] = skip
+    return _ready("mlp", **settings)
 
 
 def lenet_300_100(outputs: int = 10) -> Network:
@@ -84,6 +95,17 @@ def cnn_lstm(
     settings |= {"kernel": kernel, "pool": pool, "cells": cells}
     _check_sizes(**settings)
     return _ready("cnn_lstm", **settings)
+
+
+def apart(network: Network) -> tuple[Network, Network] | None:
+    """What an `mlp` with `skip` is the sum of: the same without it, and a linear model of the first inputs; None of any
+    other network."""
+    spec = network.spec or {}
+    if spec.get("name") != "mlp" or "compute_dtype" in spec or not spec["settings"].get("skip"):
+        return None
+    settings = spec["settings"]
+    layers = build({"name": "mlp", "settings": {key: value for key, value in settings.items() if key != "skip"}})
+    return layers, mlp((), outputs=settings["outputs"], inputs=settings["skip"])
 
 
 ACTIVATIONS = ("relu", "tanh", "sin", "swish", "unit_swish")

@@ -116,18 +116,26 @@ class MLP(nnx.Module):
         outputs: int,
         activation: str | Callable[[jax.Array], jax.Array] = "relu",
         inputs: int | None = None,
+        skip: int = 0,
     ) -> None:
         self.activation = activation if callable(activation) else NAMED.get(activation) or getattr(jax.nn, activation)
         hidden_kernel = normals.he if activation in ("relu", "swish") else normals.lecun
         kernels = [*(hidden_kernel,) * len(hidden), normals.lecun]
         sizes = (_num_features(x, inputs), *hidden, outputs)
         self.layers = nnx.List(Dense(kernel(i, o)) for kernel, (i, o) in zip(kernels, pairwise(sizes)))
+        if skip > sizes[0]:
+            raise NetworkError(f"skip is {skip}", f"at most the {sizes[0]} features of x", "check x, or skip")
+        if skip:
+            self.skip = normals.lecun(skip, outputs)
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        x = x.reshape(x.shape[0], -1)
+        x = rows = x.reshape(x.shape[0], -1)
         for layer in self.layers[:-1]:
             x = self.activation(layer(x))
-        return self.layers[-1](x)
+        outputs = self.layers[-1](x)
+        if hasattr(self, "skip"):
+            outputs += rows[:, : len(self.skip[...])] @ self.skip[...]
+        return outputs
 
 
 class LeNet300100(MLP):

@@ -17,7 +17,7 @@ from posteria.data.arrays import parts, rows
 from posteria.engine.loop import Run
 from posteria.errors import DataError, SettingError
 from posteria.methods.costs import Costed, varied_inside
-from posteria.methods.points import fold_climb
+from posteria.methods.points import fold_climb, fold_parts
 from posteria.methods.points.map import MAP
 from posteria.models.target import Target
 from posteria.posteriors import calibrated
@@ -27,6 +27,7 @@ from posteria.posteriors.conformal import ScoreDistribution, repeated
 from posteria.posteriors.draws import Draws, DrawsPosterior
 from posteria.posteriors.mixture import MOST_WIDENED, FoldsPosterior, Widths, widths_target
 from posteria.settings import AnyMethod, Several, check_settings
+from posteria.tree import Json
 
 WIDTHS_STEPS = 800
 WIDTHS_RATE = 0.02
@@ -34,6 +35,8 @@ WIDTHS_BATCH = 64
 LEAST_GAIN = 0.003  # nats a row left out, beyond a standard error: below it widths are the same for all rows
 OPTIMISM = 0.7  # over the root of the rows: they chose moment and widths too, so their errors are a little small
 FEWEST_FOR_WIDTHS = 100  # rows
+
+Members = tuple[list[Any], Json]  # and what was found beside them
 
 
 @dataclass(frozen=True)
@@ -90,8 +93,8 @@ class Folds(Costed):
         key_split, key_fit, key_widths = jax.random.split(key, 3)
         folds = self.divided(key_split, target.num_data)
         climbs = isinstance(self.method, MAP)
-        members = (self._climbed if climbs else self._one_by_one)(key_fit, target, folds, start, run)
-        posterior = FoldsPosterior(target, members)
+        members, found = (self._climbed if climbs else self._one_by_one)(key_fit, target, folds, start, run)
+        posterior = FoldsPosterior(target, members, facts=found)
         x, y, weight = parts(jax.tree.map(np.asarray, target.data))
         if hasattr(target.model.likelihood, "probs"):
             return self._calibrated_classes(posterior, folds, x, y, weight)
@@ -141,25 +144,27 @@ class Folds(Costed):
         temperature = _temperature_of_all(probs, y, len(folds), weight)
         return calibrated.of_classes(posterior, probs.mean(0), y, temperature=temperature, weight=weight)
 
-    def _climbed(self, key: jax.Array, target: Target, folds: list[np.ndarray], start: Any, run: Run) -> list[Any]:
+    def _climbed(self, key: jax.Array, target: Target, folds: list[np.ndarray], start: Any, run: Run) -> Members:
         batch_size = self.method.batch_size or target.num_data
-        climbed = fold_climb.climb(
-            key,
-            target,
-            folds,
-            run,
-            num_repeats=self.num_repeats,
-            num_steps=fold_climb.num_steps_of(self.method.num_epochs, target.num_data, batch_size),
-            batch_size=batch_size,
-            learning_rate=self.method.learning_rate,
-            optimizer=self.method.optimizer,
-            starts=None if start is None else target.as_starts(start, len(folds)),
-        )
+        settings = {
+            "num_repeats": self.num_repeats,
+            "num_steps": fold_climb.num_steps_of(self.method.num_epochs, target.num_data, batch_size),
+            "batch_size": batch_size,
+            "learning_rate": self.method.learning_rate,
+            "optimizer": self.method.optimizer,
+        }
+        found = {}
+        if start is None and fold_parts.are_apart(target.model):
+            climbed, share = fold_parts.climb(key, target, folds, run, **settings)
+            found = {"share_of_layers": share}
+        else:
+            starts = None if start is None else target.as_starts(start, len(folds))
+            climbed = fold_climb.climb(key, target, folds, run, starts=starts, **settings)
         if climbed.is_last:
             run.note("rows left out were still predicted better at the end: more epochs would help")
-        return [DrawsPosterior(target, Draws(target.structs, flat[None, None], {})) for flat in climbed.flat]
+        return [DrawsPosterior(target, Draws(target.structs, flat[None, None], {})) for flat in climbed.flat], found
 
-    def _one_by_one(self, key: jax.Array, target: Target, folds: list[np.ndarray], start: Any, run: Run) -> list[Any]:
+    def _one_by_one(self, key: jax.Array, target: Target, folds: list[np.ndarray], start: Any, run: Run) -> Members:
         members = []
         most = max(map(len, folds))
         for i, (key_member, fold) in enumerate(zip(jax.random.split(key, len(folds)), folds)):
@@ -168,7 +173,7 @@ class Folds(Costed):
             stage = run.stage(f"fold {i + 1}", share=1 / (len(folds) - i))
             starts = None if start is None else tree.index(target.as_starts(start, len(folds)), i)
             members.append(self.method.fit(key_member, own, starts, stage))
-        return members
+        return members, {}
 
 
 class LeftOut(NamedTuple):

@@ -99,12 +99,12 @@ def climb(
     y = np.concatenate([y] * num_repeats)
     weight = None if weight is None else np.concatenate([weight] * num_repeats)
     stacked = outputs.reshape(num_moments, len(y), *outputs.shape[3:])
-    own, log_likelihoods = _own_by_moment(of_fold)(_own_of(target, weights.mean(0)), stacked, y, weight)
+    own, log_likelihoods = own_by_moment(of_fold)(own_of(target, weights.mean(0)), stacked, y, weight)
     log_likelihoods = np.where(np.isfinite(log_likelihoods), log_likelihoods, -np.inf)
     best = int(np.argmax(log_likelihoods))
     own = jax.tree.map(lambda leaf: np.asarray(leaf)[best], own)
     is_last = 0 < best == num_moments - 1 and log_likelihoods[best] > log_likelihoods[best - 1] + STILL_BETTER
-    flat = _with_own(target, weights[:, best], own)
+    flat = with_own(target, weights[:, best], own)
     return FoldClimb(flat, outputs[best], float(log_likelihoods[best]), marks[best], is_last)
 
 
@@ -204,18 +204,18 @@ def _left_out(target: Target, weights: np.ndarray, folds: list[np.ndarray], num_
     return np.stack([together[:, i, np.argsort(order)] for i, order in enumerate(orders)], axis=1)
 
 
-def _own_of(target: Target, flat: np.ndarray) -> tree.Params:
+def own_of(target: Target, flat: np.ndarray) -> tree.Params:
     return tree.unraveller(target.structs)(flat)["likelihood"]
 
 
-def _with_own(target: Target, flat: np.ndarray, own: tree.Params) -> np.ndarray:
+def with_own(target: Target, flat: np.ndarray, own: tree.Params) -> np.ndarray:
     params = tree.unraveller(target.structs)(flat)
     params["likelihood"] = jax.tree.map(lambda leaf, like: np.broadcast_to(leaf, like.shape), own, params["likelihood"])
     return np.asarray(tree.ravel_each(params))
 
 
 @kept
-def _own_by_moment(target: Target) -> Any:
+def own_by_moment(target: Target) -> Any:
     """(starts, outputs (moment, row, output), y, weight) -> own parameters by rows left out, and log likelihoods."""
     likelihood = target.model.likelihood
     structs = target.structs["likelihood"]
