@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from posteria import nn
 from posteria.methods import registry
 from posteria.models import likelihoods, priors
 from posteria.recipes import FULL_ROWS, QUALITIES, recipe_for, resolution_of
@@ -16,6 +17,12 @@ def test_a_recipe_is_made_of_parts_that_can_be_written_down(quality, kind):
     assert likelihoods.from_json(likelihoods.to_json(recipe.likelihood)) == recipe.likelihood
     assert priors.from_json(priors.to_json(recipe.prior)) == recipe.prior
     assert registry.from_json(registry.to_json(recipe.method)) == recipe.method
+
+
+def test_a_linear_function_of_the_columns_stands_beside_the_layers_of_classes():
+    y = np.arange(300) % 2
+    assert nn.apart(recipe_for("fast", "classes", y, 2, num_columns=4).network)[1].spec["settings"]["inputs"] == 4
+    assert nn.apart(recipe_for("fast", "regression", y, 1, num_columns=4).network) is None
 
 
 @pytest.mark.parametrize("factor", [2, 4, 10])

@@ -2,9 +2,9 @@
 willing to wait.
 
 Each is made of parts that anyone can name. `benchmarks/honesty.py` judges them: they were chosen on one half of its
-tables, and are reported on the other. Three choices have no such check: `MOST_BINNED` was decided on the tables of
-`benchmarks/classes.py`, the lengths of `best` on one split of airfoil, and `balanced` of classes and counts is `fast`
-with more networks, which nobody has compared.
+tables, and are reported on the other; what concerns classes was chosen on the other tables of `classes_tables.py`.
+Two choices have no such check: `MOST_BINNED` was decided on the tables of `benchmarks/classes.py`, the lengths of
+`best` on one split of airfoil.
 """
 
 import math

@@ -81,6 +81,22 @@ def test_too_few_rows_for_a_level_are_refused(regression):
         posterior.calibrate(x[:10], y[:10]).predict(x[:3]).interval(0.95)
 
 
+def test_rows_that_are_all_right_are_not_taken_for_certainty():
+    """Logits of 3 that are right in all rows: n sigmoid(-3 / T) 3 / T = -4 log T, of which the root is found apart."""
+    from scipy.optimize import brentq
+
+    for num_rows in (20, 500):
+        probs = np.tile([[1 / (1 + np.exp(-3.0)), 1 / (1 + np.exp(3.0))]], (num_rows, 1))
+
+        def slope(t, num_rows=num_rows):
+            return num_rows * 3 * np.exp(-t) / (1 + np.exp(3 * np.exp(-t))) + 4 * t
+
+        expected = np.exp(brentq(slope, -3, 0))
+        assert best_temperature(probs, np.zeros(num_rows, int)) == pytest.approx(expected, rel=1e-3)
+        twice = best_temperature(probs[::2], np.zeros(num_rows // 2, int), np.full(num_rows // 2, 2.0))
+        assert twice == pytest.approx(expected, rel=1e-3)
+
+
 def test_temperature_is_recovered_and_sets_cover():
     random = np.random.default_rng(2)
     true = random.dirichlet(np.ones(4) * 0.7, size=8000)

@@ -22,6 +22,7 @@ from posteria.tree import Arrays, Json
 
 LEVELS = (0.5, 0.8, 0.9, 0.95)  # at which coverage before and after is told
 MAX_LOG_TEMPERATURE = 4.0
+LOG_TEMPERATURE_STD = 0.5  # of its prior: without one, rows that are all predicted right would be taken for certainty
 FEWEST_OF_A_GROUP = 20  # a smaller group takes the scores of all
 JITTER_SEED = 0  # of the fractions that make counts comparable with a continuous distribution
 Coverage = dict[float, dict[str, float]]  # by level: the share "before" and "after", on rows not calibrated on
@@ -169,15 +170,18 @@ def _share(holds: np.ndarray, weight: np.ndarray | None) -> float:
 
 
 def best_temperature(probs: np.ndarray, labels: np.ndarray, weight: np.ndarray | None = None) -> float:
-    """Of the likelihood of the labels."""
+    """Of the likelihood of the labels, and of the prior that its logarithm is N(0, 0.5^2)."""
     from scipy.optimize import minimize_scalar
 
-    def negative_log_likelihood(log_temperature: float) -> float:
+    num_rows = len(labels) if weight is None else float(np.sum(weight))
+
+    def negative_log_density(log_temperature: float) -> float:
         chosen = _of_labels(scaled(probs, math.exp(log_temperature)), labels)
-        return float(-np.average(np.log(np.maximum(chosen, 1e-30)), weights=weight))
+        negative_log_likelihood = -np.average(np.log(np.maximum(chosen, 1e-30)), weights=weight)
+        return float(negative_log_likelihood + 0.5 * (log_temperature / LOG_TEMPERATURE_STD) ** 2 / num_rows)
 
     bounds = (-MAX_LOG_TEMPERATURE, MAX_LOG_TEMPERATURE)
-    return math.exp(minimize_scalar(negative_log_likelihood, bounds=bounds, method="bounded").x)
+    return math.exp(minimize_scalar(negative_log_density, bounds=bounds, method="bounded").x)
 
 
 def _names(groups: Any, num_rows: int) -> np.ndarray:
