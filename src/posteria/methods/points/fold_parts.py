@@ -40,8 +40,9 @@ def climb(
     """
     apart = nn.apart(target.model.network)
     assert apart is not None
+    assert target.data is not None
     model, climbs, targets = target.model, [], []
-    x, *rest = target.data or (None,)
+    x, *rest = target.data
     first = apart[1].spec["settings"]["inputs"] if apart[1].spec else None
     for name, network, inputs in zip(("layers", "linear"), apart, (x, x[:, :first])):
         own = Target(Model(network, model.likelihood, model.prior, model.temperature), (inputs, *rest))
