@@ -12,7 +12,7 @@ nine series then ended where all is noise, at a far lower bound). With 50 units 
 of two series: a sine unit is a wave already.
 
     make study NAME=periodic-prior               three series, a picture of the first with --picture: a minute
-    make study NAME=periodic-prior SCALE=full    twenty series: some minutes; interrupted, it goes on where it was
+    make study NAME=periodic-prior SCALE=full    fifteen series: some minutes; interrupted, it goes on where it was
 """
 
 from pathlib import Path
@@ -25,7 +25,7 @@ from posteria.comparison.ask import Problem
 from posteria.comparison.tour import PAST, SEEN, wave
 
 LEVEL, LEAST, MOST = 0.9, 0.85, 0.95
-NUM_SERIES = {"small": 3, "full": 20}
+NUM_SERIES = {"small": 3, "full": 15}
 COLOURS = {"infinite-width": "#009E73", "default-prior": "#D55E00", "periodic-prior": "#0072B2"}
 
 
