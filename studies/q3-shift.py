@@ -79,7 +79,7 @@ def fits(asked: Problem, arguments: Namespace) -> dict[str, tuple[po.Posterior, 
     """With the problem whose inputs each takes."""
     found = {"hmc": (reference(asked, arguments.scale, arguments.out), asked)}
     rivals = methods(asked, arguments.scale)
-    for name in ("map", "ensemble", "sghmc"):
+    for name in ("map", "ensemble") if arguments.scale == "small" else ("map", "ensemble", "sghmc"):
         fitted = fit(asked, f"{name}-{arguments.seed}", rivals[name], arguments.out, key=arguments.seed + 1)
         found[name] = fitted, asked
     moved, model = empirical(asked)
