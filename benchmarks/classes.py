@@ -52,23 +52,23 @@ def boosting(x, y, x_test):
     return scaled(model.fit(x, y).predict_proba(x_test), temperature)
 
 
-def run(name, seed, qualities, with_rivals=True):
+RIVALS = {"logistic": logistic, "boosting": boosting}
+
+
+def run(name, seed, wanted):
     frame, labels = classes_tables.load(name)
     y = np.unique(labels, return_inverse=True)[1]
     share = 0.25 if name in classes_tables.REPORTED else 0.4
     train, test = train_test_split(np.arange(len(y)), test_size=share, random_state=seed, stratify=y)
     frames = frame.iloc[train], frame.iloc[test]
     x, x_test = numbers(*frames)
-    methods = {}
-    if with_rivals:
-        methods["logistic"] = lambda: logistic(x, y[train], x_test)
-        methods["boosting"] = lambda: boosting(x, y[train], x_test)
-    for quality in qualities:
-        model = po.Classifier(quality=quality, random_state=seed)
-        methods[quality] = lambda model=model: model.fit(frames[0], y[train]).predict_proba(frames[1])
-    for method, probabilities in methods.items():
+    for method in wanted:
         began = time.perf_counter()
-        probs = np.maximum(np.asarray(probabilities(), np.float64), 1e-12)
+        if method in RIVALS:
+            probs = RIVALS[method](x, y[train], x_test)
+        else:
+            probs = po.Classifier(quality=method, random_state=seed).fit(frames[0], y[train]).predict_proba(frames[1])
+        probs = np.maximum(np.asarray(probs, np.float64), 1e-12)
         yield {
             "table": name,
             "seed": seed,
@@ -110,8 +110,8 @@ def tell(records):
         print(line + "{:>9.3f} ({:.3f})".format(*floor(probs, rows)))  # of the last method
     tables = list(dict.fromkeys(name for name, _ in scores))
     wanted = -(-5 * len(tables) // 6)
-    for quality in [method for method in methods if method not in ("logistic", "boosting")]:
-        rivals = [max(scores[name, rival][0] for rival in ("logistic", "boosting")) for name in tables]
+    for quality in [method for method in methods if method not in RIVALS]:
+        rivals = [max(scores[name, rival][0] for rival in RIVALS) for name in tables]
         num = sum(scores[name, quality][0] >= best for name, best in zip(tables, rivals))
         worst = max(scores[name, quality][1] for name in tables)
         mean = np.mean([scores[name, quality][0] for name in tables])
@@ -140,10 +140,8 @@ def main():
     done = {(record["table"], record["seed"], record["method"]) for record in records}
     for name in tables:
         for seed in seeds:
-            wanted = [q for q in arguments.qualities if (name, seed, q) not in done]
-            if not wanted and (name, seed, "logistic") in done:
-                continue
-            for record in run(name, seed, wanted, (name, seed, "logistic") not in done):
+            wanted = [each for each in (*RIVALS, *arguments.qualities) if (name, seed, each) not in done]
+            for record in run(name, seed, wanted) if wanted else ():
                 records.append(record)
                 if path is not None:
                     with path.open("a") as file:
