@@ -172,7 +172,7 @@ def written_whole(folder: Path) -> Iterator[Path]:
         return
     if Path(os.path.realpath("")).is_relative_to(folder):
         raise DiskError(f"{folder} is the current folder", "another to replace", "run this from outside of it")
-    half = folder.with_name(f".{folder.name[:64]}.{secrets.token_hex(8)}{HALF}")
+    half = _beside(folder)
     with refusing(folder):
         _sweep(folder)
         half.mkdir(parents=True)
@@ -184,6 +184,20 @@ def written_whole(folder: Path) -> Iterator[Path]:
                 _take_place(half, folder)
     finally:
         shutil.rmtree(half, ignore_errors=True)  # the half that failed, or what was in the folder
+
+
+def discard(folder: Path) -> None:
+    """Remove it: its name is gone at once, so that a kill leaves no part of it under that name."""
+    _sweep(folder)
+    if folder.is_dir():
+        away = _beside(folder)
+        with refusing(folder):
+            os.rename(folder, away)
+        shutil.rmtree(away, ignore_errors=True)
+
+
+def _beside(folder: Path) -> Path:
+    return folder.with_name(f".{folder.name[:64]}.{secrets.token_hex(8)}{HALF}")
 
 
 def _shown(folder: Path) -> list[Path]:

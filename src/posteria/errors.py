@@ -12,6 +12,8 @@ PosteriaError
     └── DiskError        a file or folder cannot be written: the disk is full, the place is not ours to write
 """
 
+OUT_OF_MEMORY = "Out of memory"  # how XLA says it
+
 
 class PosteriaError(Exception):
     """Base of all errors; `got`, `wanted` and `fix` are kept apart so that a CLI can print them its own way."""

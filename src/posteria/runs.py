@@ -21,7 +21,7 @@ from posteria.engine import mesh as meshes
 from posteria.engine.layout import is_layout
 from posteria.engine.loop import Run
 from posteria.engine.progress import OnLog
-from posteria.errors import DiskError, SettingError, StoreError
+from posteria.errors import OUT_OF_MEMORY, DiskError, SettingError, StoreError, TooLargeError
 from posteria.machine import check_room
 from posteria.methods import registry
 from posteria.methods.ensembles.folds import Folds
@@ -258,6 +258,14 @@ def _fit_and_record(method: Any, key: jax.Array, target: Target | Density, start
         run.progress.say(f"note: {target.caveat}")
     try:
         posterior = method.fit(key, target, start, run)
+    except jax.errors.JaxRuntimeError as error:
+        if OUT_OF_MEMORY not in str(error):
+            raise
+        raise TooLargeError(
+            f"{type(method).__name__} needs more memory than there is ({str(error).splitlines()[0][:100]})",
+            "arrays that fit",
+            "take a smaller network, fewer draws, chains or hidden units, or less data; po.plan tells before",
+        ) from error
     finally:
         run.progress.close()
         give_back()

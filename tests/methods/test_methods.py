@@ -4,6 +4,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -187,3 +188,18 @@ def test_a_sample_that_ends_early_says_so():
     method = po.NUTS(num_draws=10**6, num_warmup=5)
     draws = po.sample(lambda p: -0.5 * p**2, 0.0, method, max_seconds=1.0, progress=False)
     assert any("max_seconds" in note for note in draws.facts["notes"])
+
+
+@dataclass(frozen=True)
+class TooWide(LastStep):
+    """Begins at an array that no machine holds."""
+
+    def fit(self, key: Any, target: Any, start: Any, run: Any) -> Any:
+        wide = jax.jit(lambda key: jax.random.normal(key, (1, 10**6, 10**6)))(key)
+        return run.stage("wide").loop(None, key, wide, target.data, num_steps=1)
+
+
+def test_arrays_that_memory_cannot_hold_are_refused_by_name_and_the_process_lives():
+    """NumPy would end the process where XLA could not allocate what it is handed."""
+    with pytest.raises(TooLargeError, match="TooWide needs more memory than there is"):
+        po.fit(KNOWN.model, KNOWN.data, TooWide(), progress=False)

@@ -9,12 +9,11 @@ from typer.core import TyperGroup
 
 from posteria import __version__, own
 from posteria.engine import distributed
-from posteria.errors import DiskError, PosteriaError
+from posteria.errors import OUT_OF_MEMORY, DiskError, PosteriaError
 
 CANNOT_WRITE = 2  # exit code
 USAGE_ERRORS: Any = typer.BadParameter.__mro__[:-3]  # typer shows these itself
 MOST_TOLD, MOST_OF_A_PATH = 500, 120  # characters of a line: what is longer quotes something long
-OUT_OF_MEMORY = "RESOURCE_EXHAUSTED"  # how XLA says it
 FIXES = {  # of what the system says
     errno.ENOSPC: "make room on the disk, and run it again",
     errno.EDQUOT: "make room in the quota, and run it again",

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from posteria import disk
 from posteria.cli.app import Json, Quiet, app
 from posteria.cli.printing import print_json, say
 from posteria.cli.set_option import build_method
@@ -280,10 +281,12 @@ def resume(
         say(store.UNVERIFIED)
     devices = _devices(mesh, is_distributed)
     preparation = preparation_of(attached, folder)
-    origin = attached["source"]
-    kind = preparation.kind if origin["kind"] is None and preparation.encoder is not None else origin["kind"]
-    read = origin.get("ignore", ()), origin.get("as", {}), origin.get("encoding")
-    source = read_origin(data or origin["data"], origin["target"], kind, *read)
+    with disk.refuse_damage(folder):
+        origin = attached["source"]
+        kind = preparation.kind if origin["kind"] is None and preparation.encoder is not None else origin["kind"]
+        words = data or origin["data"], origin["target"], kind
+        read = origin.get("ignore", ()), origin.get("as", {}), origin.get("encoding")
+    source = read_origin(*words, *read)
     x, y = source.training(preparation)
     own_network = own_parts(manifest, preparation, network, methods)
     max_seconds = None if minutes is None else 60 * minutes
@@ -305,7 +308,8 @@ def preparation_of(attached: "tree.Json", folder: Path) -> "Preparation":
         raise StoreError(
             f"{folder} does not say how its table was prepared", "a folder that `posteria fit` wrote", "use po.load"
         )
-    return Preparation.from_json(attached["preparation"])
+    with disk.refuse_damage(folder):
+        return Preparation.from_json(attached["preparation"])
 
 
 def load_posterior(folder: Path, network: str | None, methods: list[str] | None) -> "tuple[Posterior, Preparation]":

@@ -183,6 +183,7 @@ class Vectorised:
 
 def _on_host(leaf: jax.Array) -> np.ndarray | jax.Array:
     """As NumPy's array, but for typed keys, which NumPy has not."""
+    jax.block_until_ready(leaf)  # raises where memory did not suffice; NumPy would end the process
     return leaf if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else np.asarray(leaf)
 
 

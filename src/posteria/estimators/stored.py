@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from posteria import nn
+from posteria import disk, nn
 from posteria.data.preparation import Preparation
 from posteria.errors import DataError, SettingError
 from posteria.methods import registry
@@ -59,7 +59,8 @@ class StoredEstimator(BaseEstimator):
         if "method" not in settings:
             estimator.method = _method_of(posterior)
         estimator.posterior_ = posterior
-        estimator.preparation_ = Preparation.from_json(posterior.attached["preparation"])
+        with disk.refuse_damage(Path(path)):
+            estimator.preparation_ = Preparation.from_json(posterior.attached["preparation"])
         if estimator.preparation_.plan is not None:
             estimator.plan_ = estimator.preparation_.plan
         for name, value in fitted.items():

@@ -4,7 +4,6 @@ What a row is worth and what is said of it are for later rooms, and handed down:
 `on_change` tells of it.
 """
 
-import shutil
 import time
 import weakref
 from collections.abc import Callable, Iterator
@@ -276,10 +275,10 @@ def _prepare_folder(ledger: Ledger, on_change: Callable[[], None]) -> None:
     if settings.if_exists == "resume":
         ledger.created = store.read_json(settings.out / records.RESULTS)["created"]
         return
-    shutil.rmtree(settings.out / "rows", ignore_errors=True)
+    disk.discard(settings.out / "rows")
     on_change()  # from here on the results are the new ones, which need none of the rest
     for name in records.PARTS:
-        shutil.rmtree(settings.out / name, ignore_errors=True)
+        disk.discard(settings.out / name)
 
 
 # ---- what a fit measured along the way, thin enough to be drawn: its curves of training by epoch
