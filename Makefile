@@ -5,6 +5,8 @@ SCALE ?= small
 PYTHONS ?=
 BIN := .venv/bin
 BENCH_BIN := .venv-bench/bin
+# fast tests compile more than they compute: a quarter of their time; slow ones run what users run
+QUICK_TO_COMPILE := --xla_backend_optimization_level=0
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test slow mutants surface installs picture docs bench honesty study clean
@@ -19,7 +21,7 @@ test: .venv/.installed  ## lint, formatting, types and the fast tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -n 2 --dist loadscope --minutes -m "not slow"
+	XLA_FLAGS="$(QUICK_TO_COMPILE) $$XLA_FLAGS" $(BIN)/python -m pytest -n 2 --dist loadscope --minutes -m "not slow"
 
 slow: .venv/.installed  ## the tests that `make test` leaves out (an hour)
 	$(BIN)/python -m pytest -n 2 --dist loadscope -m slow

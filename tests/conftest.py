@@ -1,9 +1,11 @@
-"""Two rules for the whole suite, about compiled code.
+"""Three rules for the whole suite, about compiled code.
 
 It does not outlive its module: a process may hold only so many maps of memory (65,530 by default on Linux), and every
 compiled function takes some, so that a worker that kept all of them would be aborted in the middle of the suite.
 
 It is kept on disk, for other workers, for the processes that tests start, and for the next run.
+
+A clean clone has none, and most of a test's time is compiling: those of `dear.txt` are slow ones.
 """
 
 import os
@@ -14,13 +16,21 @@ os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 
 import jax  # noqa: E402  (reads these as it is imported)
+import pytest  # noqa: E402
 
 from posteria import compiled  # noqa: E402
 
 compiled.MANY_DROPPED = 10**9  # networks: by these rules code is let go of module by module, and not sooner
 
 pytest_plugins = ["minutes"]
+DEAR = frozenset((Path(__file__).parent / "dear.txt").read_text().splitlines())
 _module = None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.nodeid in DEAR:
+            item.add_marker(pytest.mark.slow)
 
 
 def pytest_runtest_setup(item):

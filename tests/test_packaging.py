@@ -98,3 +98,11 @@ def test_constraints_pin_every_requirement_within_its_range():
         requirement = Requirement(line)
         if requirement.name != "posteria":  # its own extras
             assert requirement.specifier.contains(pins[canonical(requirement.name)]), line
+
+
+def test_the_dear_tests_are_tests():
+    """A name in `dear.txt` that is none any more would silently hold nothing back."""
+    laws = "".join(path.read_text() for path in (ROOT / "src" / "posteria" / "testing").glob("*.py"))
+    for line in (ROOT / "tests" / "dear.txt").read_text().splitlines()[1:]:
+        file, *_, name = line.split("::")
+        assert f"def {name.partition('[')[0]}(" in (ROOT / file).read_text() + laws, line

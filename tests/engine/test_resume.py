@@ -35,7 +35,8 @@ def start_process(folder: Path, method: str) -> subprocess.Popen:
 @pytest.mark.parametrize(
     "method, num_kills",
     [
-        ("hmc", 10),
+        ("hmc", 3),
+        pytest.param("hmc", 10, marks=pytest.mark.slow),
         *(pytest.param(name, 2, marks=pytest.mark.slow) for name in ("map", "ensemble", "sghmc", "mclmc")),
     ],
 )

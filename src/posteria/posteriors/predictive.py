@@ -169,12 +169,8 @@ class Predictive(ShownPrediction):
     def sample(self, key: int | jax.Array, num: int) -> np.ndarray:
         """Draws of y: (num, n, targets), or (num, n) labels. Draws of the weights are used evenly."""
         key_draws, key_y = jax.random.split(as_key(key))
-        cycle = jnp.concatenate(
-            [
-                jax.random.permutation(k, self._num_draws)
-                for k in jax.random.split(key_draws, -(-num // self._num_draws))
-            ]
-        )
+        keys = jax.random.split(key_draws, -(-num // self._num_draws))
+        cycle = jax.vmap(lambda key: jax.random.permutation(key, self._num_draws))(keys).reshape(-1)
         samples = self._map(_sample, lambda number: (jax.random.fold_in(key_y, number), cycle[:num]), num_held=num)
         return np.moveaxis(samples, 1, 0)  # from (n, num, ...)
 
