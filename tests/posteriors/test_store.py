@@ -117,7 +117,8 @@ def test_schema_1_loads_and_says_that_it_is_unverified(schema_1):
 def test_a_run_of_schema_1_goes_on_and_ends_as_schema_2(schema_1):
     folder = schema_1 / "running"
     resumed = po.resume(folder, DATA, progress=False)
-    np.testing.assert_array_equal(resumed.stored.flat, np.load(schema_1 / "predicted.npz")["draws"])
+    wanted = np.load(schema_1 / "predicted.npz")["draws"]  # of that version, and of its compiler's rounding
+    np.testing.assert_allclose(resumed.stored.flat, wanted, rtol=1e-5, atol=1e-6)
     assert store.UNVERIFIED in resumed.facts["notes"]
     assert store.read_manifest(folder)["schema"] == store.SCHEMA
     assert store.UNVERIFIED in po.load(folder).facts["notes"]

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from posteria import disk
 from posteria.cli.app import Json, Quiet, app
 from posteria.cli.printing import print_json, say
 from posteria.cli.set_option import build_method
@@ -267,7 +266,7 @@ def resume(
 ) -> None:
     """Continue an interrupted fit, bit-identically; a finished one is shown."""
     is_first = _join(is_distributed)
-    from posteria import runs
+    from posteria import disk, runs
     from posteria.data.origin import read_origin
     from posteria.posteriors import store
 
@@ -302,6 +301,7 @@ def resume(
 
 def preparation_of(attached: "tree.Json", folder: Path) -> "Preparation":
     """How the table of a fit was prepared."""
+    from posteria import disk
     from posteria.data.preparation import Preparation
 
     if "preparation" not in attached:

@@ -18,7 +18,7 @@ from posteria.engine.loop import Run
 from posteria.methods.points import fold_climb
 from posteria.methods.points.fold_climb import FoldClimb
 from posteria.models.model import Model
-from posteria.models.priors import ByPath
+from posteria.models.priors import ByPath, InputScales
 from posteria.models.target import Target
 
 SHARES = (1.0, 0.5, 0.0)  # of the layers; of equal ones the first is taken
@@ -27,7 +27,8 @@ LINEAR, SKIP = "layers/0/kernel", "skip"  # one leaf's name in the linear model,
 
 def are_apart(model: Model) -> bool:
     """Whether the network is a sum of layers and a linear function, under a prior that knows neither by its name."""
-    has_names = isinstance(getattr(model.prior, "prior", model.prior), ByPath) or hasattr(model.prior, "joint_log_prob")
+    leaf_by_leaf = model.prior.prior if isinstance(model.prior, InputScales) else model.prior
+    has_names = isinstance(leaf_by_leaf, ByPath) or hasattr(model.prior, "joint_log_prob")
     return nn.apart(model.network) is not None and not has_names
 
 
