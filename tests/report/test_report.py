@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from posteria.comparison.tell import results
 from posteria.comparison.tell.first_screen import first_screen
 from posteria.errors import StoreError
 from posteria.report import page as written_page
-from posteria.report import page_figures, write
+from posteria.report import page_figures, page_tables, write
 from report import made_up
 from report.page import Page
 
@@ -254,3 +255,19 @@ def test_no_room_for_matplotlibs_cache_is_one_sentence_and_the_old_page_stays(fo
 def test_a_folder_without_results_is_refused_by_name(tmp_path):
     with pytest.raises(StoreError, match=r"no results\.json"):
         write(tmp_path)
+
+
+def test_a_method_that_is_as_unsure_of_every_row_has_no_most_uncertain_ones():
+    """MAP with one noise: an order by equal numbers would tell of rows what is not so."""
+    from matplotlib.figure import Figure
+
+    arrays = {"y": np.arange(12.0), "mean": np.zeros(12), "lower": -np.ones((9, 12)), "upper": np.ones((9, 12))}
+    arrays |= {"driver_names": np.array(["a", "b"]), "driver_spread": np.array([0.0, 1e-7])}
+    problem = SimpleNamespace(is_regression=True, data={"kind": "regression", "target": "y"})
+    for std, titles in ((np.full(12, 0.5), ["Worst"]), (np.linspace(0.5, 1, 12), ["Most uncertain", "Worst"])):
+        held = arrays | {"std": std}
+        row = SimpleNamespace(label="MAP", arrays=held, has=lambda *names, held=held: set(names) <= set(held))
+        assert [table.title for table in page_tables.remarkable_rows(problem, row)] == titles
+    axes = Figure().add_subplot()
+    assert "no column moves its uncertainty" in page_figures.moves_uncertainty(axes, row, problem)
+    assert "as unsure of every row" in axes.texts[0].get_text() and not axes.patches

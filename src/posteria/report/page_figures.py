@@ -255,11 +255,18 @@ def confusion(axes: "Axes", row: Row, problem: Problem) -> str | None:
     return f"{row.label}: what was said against what was true, {int(counts.trace())} of {len(y)} right; {told}"
 
 
+NO_MOVE = 0.005  # which would be shown as 0 %
+
+
 def moves_predictions(axes: "Axes", row: Row, problem: Problem) -> str:
     return _drivers(axes, row, "driver_mean", "how far predictions move")
 
 
 def moves_uncertainty(axes: "Axes", row: Row, problem: Problem) -> str:
+    if row.arrays["driver_spread"].max() < NO_MOVE:
+        axes.set_axis_off()
+        axes.text(0.0, 0.9, "No column: it is as unsure of every row.", transform=axes.transAxes, fontsize=8)
+        return f"{row.label} is as unsure of every row: no column moves its uncertainty"
     return _drivers(axes, row, "driver_spread", "how far the uncertainty moves")
 
 

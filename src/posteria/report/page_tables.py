@@ -115,8 +115,12 @@ def _places(problem: Problem, column: dict[str, Any]) -> int:
     return max(column["digits"] - max(order - 2, 0) + max(-1 - order, 0), 0)
 
 
+EVEN = 1e-3  # of the average uncertainty: rows that differ by less are none the more uncertain
+
+
 def remarkable_rows(problem: Problem, row: Row) -> list[DataTable]:
-    """The held-out rows of which this method is least certain, and those on which it is most wrong."""
+    """The held-out rows of which this method is least certain, unless it is as unsure of all; and those on which it is
+    most wrong."""
     if problem.is_regression and row.has("y", "mean", "std", "lower"):
         header, line = _numbers(row)
     elif not problem.is_regression and row.has("y", "probs", "entropy"):
@@ -124,9 +128,13 @@ def remarkable_rows(problem: Problem, row: Row) -> list[DataTable]:
     else:
         return []
     look = _Look(row)
+    unsure, worst = remarkable(problem.data["kind"], row.arrays)
+    spread = row.arrays["std" if problem.is_regression else "entropy"]
+    is_even = bool(np.ptp(spread) <= EVEN * np.mean(spread))
     return [
         DataTable(title, [*header, *look.header], [[*line(int(place)), *look.of(int(place))] for place in places])
-        for title, places in zip(("Most uncertain", "Worst"), remarkable(problem.data["kind"], row.arrays))
+        for title, places in (("Most uncertain", unsure), ("Worst", worst))
+        if not (is_even and places is unsure)
     ]
 
 
