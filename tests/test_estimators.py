@@ -9,11 +9,13 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import PoissonRegressor
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.utils.validation import check_is_fitted
 
 import posteria as po
 from posteria.errors import DataError, SettingError
@@ -242,3 +244,9 @@ def test_the_default_prior_is_wider_for_classes_and_where_rows_are_many():
 def test_missing_labels_are_named(line):
     with pytest.raises(DataError, match="25 missing labels"):
         po.Classifier(QUICK, "mlp:3").fit(line[0], pd.Series(["a", None] * 25))
+
+
+@pytest.mark.parametrize("estimator", [po.Regressor(), po.Classifier()])
+def test_it_is_not_fitted_before_fit(estimator):
+    with pytest.raises(NotFittedError):
+        check_is_fitted(estimator)

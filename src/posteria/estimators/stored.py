@@ -29,6 +29,9 @@ class StoredEstimator(BaseEstimator):
     posterior_: Posterior
     preparation_: Preparation
 
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "posterior_")  # the setting `as_` ends as fitted attributes do
+
     def save(self, path: str | Path, if_exists: str = "error") -> None:
         """Write the fitted estimator to a folder; `load` reads it."""
         check_is_fitted(self, "posterior_")
