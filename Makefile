@@ -5,7 +5,7 @@ SCALE ?= small
 PYTHONS ?=
 BIN := .venv/bin
 BENCH_BIN := .venv-bench/bin
-# fast tests compile more than they compute: a quarter of their time; slow ones run what users run
+# fast tests compile more than they compute; slow ones are compiled as users have it
 QUICK_TO_COMPILE := --xla_backend_optimization_level=0
 
 .DEFAULT_GOAL := help

@@ -3,8 +3,8 @@ willing to wait.
 
 Each is made of parts that anyone can name. `benchmarks/honesty.py` judges them: they were chosen on one half of its
 tables, and are reported on the other; what concerns classes was chosen on the other tables of `classes_tables.py`.
-Two choices have no such check: `MOST_BINNED` was decided on the tables of `benchmarks/classes.py`, the lengths of
-`best` on one split of airfoil.
+Three choices have no such check: `MOST_BINNED` was decided on the tables of `benchmarks/classes.py`, that temperatures
+of classes have a prior was seen to matter on one of them, and the lengths of `best` rest on one split of airfoil.
 """
 
 import math

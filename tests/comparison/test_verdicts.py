@@ -278,7 +278,7 @@ def test_one_that_is_better_is_best_and_the_next_is_told():
     problem = judge({"a": made(rng), "b": made(rng, 1.0), "c": made(rng, 0.5)})
     assert problem["answers"]["best"]["row"] == "b"
     text = text_of(problem, "best")
-    assert text.startswith("Best on held-out data: b, NLL ") and "All 2 others are worse on 2 splits" in text
+    assert text.startswith("Best on held-out data: b, NLL ") and "Both others are worse on 2 splits" in text
     versus = next(row for row in problem["rows"] if row["name"] == "c")["versus_best"]["nll"]
     assert f"the next, c, by {versus['difference']:.3g} ± {versus['se']:.3g} nats a row" in text
 

@@ -121,7 +121,7 @@ class EmpiricalCovariance:
         return first.reshape(len(self.factor(leaf)), -1)
 
     def _as_leaf(self, columns: jax.Array, leaf: Leaf) -> jax.Array:
-        """The way back."""
+        """From columns, as `_columns` made them."""
         axis = self._axis(leaf)
         if axis is None:
             return columns.reshape(leaf.shape)
@@ -142,7 +142,7 @@ class EmpiricalCovariance:
         return self._factors[leaf.shape]
 
     def _inverse(self, leaf: Leaf) -> np.ndarray:
-        """Of the factor: a product with it takes a hundredth of the time of XLA's triangular solver in a loop."""
+        """Of the factor: a product with it is much faster on a CPU than XLA's triangular solver."""
         if leaf.shape not in self._inverses:
             factor = self.factor(leaf).astype(np.float64)
             identity = np.eye(len(factor))

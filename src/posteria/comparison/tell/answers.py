@@ -59,6 +59,8 @@ def _nothing(rows: list[Json]) -> str:
 def _others(count: int, is_all: bool = False) -> str:
     if count == 1:
         return "The other one is"
+    if is_all and count == 2:
+        return "Both others are"
     return f"All {count} others are" if is_all else f"The other {count} are"
 
 
