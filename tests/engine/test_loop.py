@@ -84,6 +84,12 @@ def test_the_length_of_a_chunk_changes_nothing(monkeypatch, seconds):
     np.testing.assert_array_equal(run(num_steps=50, keep=keep_all).kept[1], expected.kept[1])
 
 
+def test_rows_that_are_kept_do_not_hold_on_to_the_buffer_they_came_in():
+    buffer = np.zeros((2, 100, 3))
+    assert chunks.first_rows(buffer, 4).shape == (2, 4, 3) and chunks.first_rows(buffer, 4).base is None
+    assert chunks.first_rows(buffer, 100) is buffer
+
+
 def test_chains_have_keys_of_their_own():
     trace = run(num_steps=20, keep=keep_all)
     correlations = np.corrcoef(trace.info.log_density)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import ArrayLike
 
 from posteria import tree
@@ -90,7 +91,8 @@ def paced(count: int, seconds: float) -> int:
 
 
 def first_rows(rows: Tree, count: int) -> Tree:
-    return jax.tree.map(lambda leaf: leaf[:, :count], rows)
+    """Copied where they are a part: a view would hold on to all of the buffer."""
+    return jax.tree.map(lambda leaf: leaf if leaf.shape[1] == count else np.array(leaf[:, :count]), rows)
 
 
 @kept
