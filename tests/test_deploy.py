@@ -114,7 +114,7 @@ def test_the_steps_of_the_image_in_a_fresh_environment(tmp_path):
     environment |= {"POSTERIA_TOKEN": "a-token", "MPLCONFIGDIR": str(tmp_path)}
     with subprocess.Popen([*command, "--port", str(port)], env=environment, cwd=tmp_path) as server:
         try:
-            told = _asked(port, {"rows": x[:3].tolist()})
+            told = _asked(port, {"rows": [{"x0": a, "x1": b} for a, b in x[:3].tolist()]})
         finally:
             server.terminate()
     np.testing.assert_allclose(told["mean"], estimator.predict(x[:3]), rtol=1e-5)
@@ -134,6 +134,8 @@ def _asked(port: int, body: dict) -> dict:
         try:
             with urllib.request.urlopen(request) as answer:
                 return json.load(answer)
+        except urllib.error.HTTPError:  # it is up, and refuses
+            raise
         except urllib.error.URLError:
             time.sleep(0.2)
     raise AssertionError("the server did not come up")

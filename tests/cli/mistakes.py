@@ -68,7 +68,7 @@ def argument_mistakes(good: str) -> Iterator[list[str]]:
 
 def is_right(name: str, word: str) -> bool:
     """Words that happen to be right, or that would be a long fit."""
-    optional = {"batch_size", "optimizer", "tune", "step_size", "trajectory", "num_leapfrog", "map"}
+    optional = {"batch_size", "optimizer", "tune", "step_size", "trajectory", "num_leapfrog", "jitter", "map"}
     return (
         (word == "none" and name.partition(".")[2] not in ("num_epochs",) and name in optional)
         or (word == "0" and name in ("validation", "jitter", "num_warmup"))

@@ -58,7 +58,7 @@ def main(out: str, chains: int, data: int, *names: str) -> None:
             alone, spread = (posterior.predict(problem()[1][0]), posterior.predict(problem()[1][0]).over(mesh))
             np.testing.assert_allclose(spread.mean, alone.mean, atol=1e-6)
             np.testing.assert_allclose(spread.quantile(0.9), alone.quantile(0.9), atol=1e-4)
-            outputs, _ = spread.forward(spread._placed(problem()[1][0][:8]))
+            outputs, _ = spread.forward(spread._placed(problem()[1][0][:12]))
             assert len(outputs.sharding.device_set) == mesh.size  # each has its rows
         if hasattr(posterior, "stored"):
             np.save(Path(out) / f"{name} draws.npy", posterior.stored.flat)

@@ -168,7 +168,7 @@ def fit(
             chosen,
             key=seed,
             out=folder,
-            if_exists=if_exists or ("resume" if is_distributed else "error"),
+            if_exists=if_exists if if_exists is not None else ("resume" if is_distributed else "error"),
             max_seconds=None if minutes is None else 60 * minutes,
             progress=not quiet,
             attach=attached,

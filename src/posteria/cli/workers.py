@@ -68,7 +68,7 @@ def planned(recipe: Json) -> "Plan":
 
 def elsewhere(recipe: Json, out: Path, num_workers: int | None, cluster: str | None) -> "Elsewhere | None":
     """What hands rows to workers; None where this process runs them."""
-    call = Row(json.dumps(recipe), str(out.resolve()))
+    call = Row(json.dumps(recipe), str(out.absolute()))
     if num_workers is not None:
         return lambda keys: on_this_machine(num_workers, call, keys)
     if cluster == "slurm":
