@@ -245,7 +245,7 @@ def _split(
             raise SettingError(f"a split by {ways[0]}", "a CSV for that", "leave it out")
         by, column = (splits.by_time, time) if group is None else (splits.by_group, group)
         if column == source.target:
-            raise SettingError(f"a split by {ways[0]} {column!r}, the target", "another column", "name one, or leave it out")
+            raise SettingError(f"a split by {column!r}, the target", "another column", "name one, or leave it out")
         found = by(source.frame, str(column), seeds)
         return source.without(str(column)), found
     if source.num_test and split == "random":

@@ -59,14 +59,13 @@ class Resident:
 
     def shapes(self, chain: Chain) -> tuple[Tree, Tree]:
         """Of one kept row, and of one row of info."""
-        return _row_shapes(self._kernel, self._keep, chain, self._data)
+        return _traced_row(self._kernel, self._keep, chain, self._data)[:2]
 
     def compile(self, chains: Any, chain: Chain, num_rows: int) -> None:
         """What `advance` will call; `chain` is one of them."""
         self._capacity = _capacity(self.shapes(chain)[0], num_rows)
-        if self._layout.name == layouts.Threads.name and _holds_convolution(
-            self._kernel, tree.signature((chain, self._data))
-        ):
+        is_in_threads = self._layout.name == layouts.Threads.name
+        if is_in_threads and _traced_row(self._kernel, self._keep, chain, self._data).holds_convolution:
             self._chunk = _chunk_of_calls(self._kernel, self._keep, self._thinning)
         else:
             self._chunk = _chunk(self._kernel, self._keep, self._thinning, self._capacity)
@@ -133,7 +132,7 @@ def _chunk(kernel: Kernel, keep: Keep, thinning: int, capacity: int) -> Callable
             )
             return state, rows, infos
 
-        kept_like, info_like = _row_shapes(kernel, keep, chain, data)
+        kept_like, info_like, _ = _traced_row(kernel, keep, chain, data)
         rows, infos = jax.tree.map(lambda s: jnp.zeros((capacity, *s.shape), s.dtype), (kept_like, info_like))
         state, rows, infos = jax.lax.fori_loop(0, count, row, (state, rows, infos))
         return (key_data, typed(state)), rows, infos
@@ -169,13 +168,6 @@ def _chunk_of_calls(kernel: Kernel, keep: Keep, thinning: int) -> Callable[..., 
     return run_calls
 
 
-@kept
-def _holds_convolution(kernel: Kernel, signature: tree.Signature) -> bool:
-    treedef, leaves = signature
-    chain, data = treedef.unflatten(jax.ShapeDtypeStruct(*leaf) for leaf in leaves)
-    return linear.holds_convolution(lambda state, data: kernel.step(jax.random.key(0), state, data), chain[1], data)
-
-
 def _add_step(
     step: Callable[[Tree, jax.Array], tuple[Tree, Tree]], carry: tuple[Tree, Tree], number: jax.Array
 ) -> tuple[Tree, Tree]:
@@ -184,23 +176,29 @@ def _add_step(
     return state, jax.tree.map(jnp.add, total, info)
 
 
-def _row_shapes(kernel: Kernel, keep: Keep, chain: Chain, data: Data) -> tuple[Tree, Tree]:
-    """Shapes and dtypes of one kept row and of one row of info."""
-    return _row_shapes_of(kernel, keep, tree.signature((chain, data)))
+class _Row(NamedTuple):
+    """What a step leaves, seen without running it."""
+
+    kept: Tree  # shapes and dtypes
+    info: Tree
+    holds_convolution: bool  # of XLA
+
+
+def _traced_row(kernel: Kernel, keep: Keep, chain: Chain, data: Data) -> _Row:
+    return _traced_row_of(kernel, keep, tree.signature((chain, data)))
 
 
 @kept
-def _row_shapes_of(kernel: Kernel, keep: Keep, signature: tree.Signature) -> tuple[Tree, Tree]:
+def _traced_row_of(kernel: Kernel, keep: Keep, signature: tree.Signature) -> _Row:
     def one_row(chain: Chain, data: Data) -> tuple[Tree, Tree]:
         key_data, state = chain
         state, info = kernel.step(jax.random.wrap_key_data(key_data), state, data)
         return keep(state), info
 
     treedef, leaves = signature
-    shapes: tuple[Tree, Tree] = jax.eval_shape(
-        one_row, *treedef.unflatten(jax.ShapeDtypeStruct(*leaf) for leaf in leaves)
-    )
-    return shapes
+    traced = jax.jit(one_row).trace(*treedef.unflatten(jax.ShapeDtypeStruct(*leaf) for leaf in leaves))
+    kept_like, info_like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), traced.out_info)
+    return _Row(kept_like, info_like, linear.jaxpr_holds_convolution(traced.jaxpr.jaxpr))
 
 
 def _capacity(kept_like: Tree, num_rows: int) -> int:

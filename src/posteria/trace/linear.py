@@ -165,7 +165,7 @@ def fast_on_cpu(apply: F) -> F:
 
 def holds_convolution(fn: Callable[..., Tree], *args: Tree) -> bool:
     """Whether XLA's convolution stands anywhere in fn(*args), inner loops and branches included."""
-    return _holds_convolution(jax.jit(fn).trace(*args).jaxpr.jaxpr)
+    return jaxpr_holds_convolution(jax.jit(fn).trace(*args).jaxpr.jaxpr)
 
 
 # ---- the walk
@@ -353,11 +353,11 @@ def _by_slices_inside(param: Any) -> Any:
     return jax.make_jaxpr(lambda *args: _Walk().evaluate(param.jaxpr, param.consts, args))(*_shapes(param.jaxpr.invars))
 
 
-def _holds_convolution(jaxpr: core.Jaxpr) -> bool:
+def jaxpr_holds_convolution(jaxpr: core.Jaxpr) -> bool:
     return any(map(_holds_convolution_in, jaxpr.eqns))
 
 
 def _holds_convolution_in(eqn: core.JaxprEqn) -> bool:
     if eqn.primitive is prim.conv_general_dilated_p:
         return True
-    return any(map(_holds_convolution, core.jaxprs_in_params(eqn.params)))
+    return any(map(jaxpr_holds_convolution, core.jaxprs_in_params(eqn.params)))
