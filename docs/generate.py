@@ -45,7 +45,11 @@ def write(docs: Path, said: dict[str, str | None] | None = None) -> None:
     reference.mkdir(exist_ok=True)
     methods = {home.partition(":")[2] for home in SHELF.values()}
     verbs = [name for name in po.__all__ if name not in methods and not inspect.ismodule(getattr(po, name))]
-    pages = {"methods": _methods_page(), "verbs": _page("Verbs and objects", "posteria", verbs, po)}
+    pages = {
+        "commands": _commands_page(),
+        "methods": _methods_page(),
+        "verbs": _page("Verbs and objects", "posteria", verbs, po),
+    }
     for name in po.__all__:
         module = getattr(po, name)
         if inspect.ismodule(module) and name != "methods":  # which has a page of its own
@@ -89,6 +93,24 @@ def _index(pages: list[str]) -> str:
         f"when this was built. Each begins after this:\n\n```python\n{SETUP.strip()}\n```\n\n"
         f"```{{toctree}}\n:maxdepth: 1\n\n{listed}\n```\n"
     )
+
+
+def _commands_page() -> str:
+    """Of the command line: each command, and what it may be told."""
+    import typer
+
+    from posteria.cli import app
+
+    parts = ["# Command line\n", "`posteria COMMAND --help` says the same.\n"]
+    for name, command in sorted(typer.main.get_command(app).commands.items()):
+        given = [parameter for parameter in command.params if getattr(parameter, "help", None)]
+        rows = [
+            f"| `{', '.join(p.opts) if p.opts[0][0] == '-' else p.name.upper()}` | {_cell(p.help)} |" for p in given
+        ]
+        table = ["| | |", "| --- | --- |", *rows] if rows else []
+        about = inspect.cleandoc(command.help or "").replace("\b\n", "")
+        parts += [f"## {name}\n", about + "\n", *table, ""]
+    return "\n".join(parts)
 
 
 def _methods_page() -> str:

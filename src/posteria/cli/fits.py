@@ -227,7 +227,7 @@ def _choose(
 
     preparation, (x, y) = source.prepare()
     if method is not None or preparation.x is None:
-        num_outputs, text = preparation.num_outputs, network or "mlp:50,50"
+        num_outputs, text = preparation.num_outputs, "mlp:50,50" if network is None else network
         preparation = recipes.with_target_scale(preparation, target_scale, lambda: x, source.y, is_free=False)
         x, y = source.training(preparation)
         model = model_for(preparation.kind, num_outputs, len(y), text, prior=prior, temperature=temperature)
@@ -396,6 +396,8 @@ def _conclude(posterior: "Posterior", folder: Path, x: "Data", as_json: bool, qu
         typer.echo(summary["verdict"])
     if covered := in_words(posterior):
         typer.echo(covered)
+    for note in summary["notes"]:
+        typer.echo(f"note: {note}")
     say(f"next: posteria predict {shlex.quote(str(folder))} NEW.csv{own_again} -o predictions.csv", quiet)
 
 

@@ -75,10 +75,10 @@ class Diagnosis:
         if self.num_chains == 1:
             sentences.append("One chain cannot show whether others would agree: run four (num_chains=4).")
         if self.share_converged < SHARE_WANTED:
+            functions = ", or compare functions, diagnose(x)" if self.space == "weights" else ""
             sentences.append(
                 f"NOT CONVERGED: R-hat is below {RHAT_LIMIT} for {self.share_converged:.0%} of the {self.space} "
-                f"(worst {_of(np.nanmax, self.rhat):.2f}). "
-                "Warm up and draw for longer, or compare functions rather than weights."
+                f"(worst {_of(np.nanmax, self.rhat):.2f}). Warm up and draw for longer{functions}."
             )
         elif self.share_sampled < SHARE_WANTED:
             sentences.append(f"NOT CONVERGED: {self._few_effective()}")
