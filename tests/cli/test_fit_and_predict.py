@@ -81,6 +81,16 @@ def test_columns_match_by_name_and_odd_ones_are_told(folder):
     assert strange["features_outside"].tolist() == [1, 1, 0, 0]
 
 
+def test_columns_of_the_input_come_out_as_they_went_in(folder):
+    new = houses(3, seed=2).assign(zip=["01067", "00001", "10115"], exact=["52.520006600", "1234567890", ""])
+    path = folder.parent / "exact.csv"
+    new.to_csv(path, index=False)
+    answer = invoke("predict", folder, path)
+    assert answer.exit_code == 0, answer.output
+    for line, given in zip(answer.stdout.splitlines(), path.read_text().splitlines()):
+        assert line.startswith(f"{given},")
+
+
 def test_fewer_draws_and_another_interval(folder):
     new = houses(4, seed=3)
     wide, _ = predictions(folder, new, "--interval", "0.99")

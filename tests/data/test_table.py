@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 from posteria.data import Encoder, from_frame, read_csv, read_frame
+from posteria.data.table_file import as_written
 from posteria.errors import DataError, SettingError
 
 CSV = "size,colour,price\n1,red,10.5\n2,blue,20.25\n,red,30\n4,,15\n"
@@ -186,3 +187,50 @@ def test_a_number_column_with_stray_text_is_refused_by_value_and_row():
         from_frame(frame, "price")
     numbers = from_frame(frame[frame["width"] != "wide"], "price")
     assert numbers.feature_names == ("width", "width is missing")
+
+
+def codes(num_rows: int = 60) -> pd.DataFrame:
+    random = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {
+            "region": random.choice(["007", "040", "112"], num_rows),
+            "row": [f"{i:05d}" for i in range(num_rows)],
+            "reading": [f"{i:05d}" for i in random.integers(0, 9999, num_rows)],
+            "y": random.normal(size=num_rows),
+        }
+    )
+    return frame
+
+
+def test_codes_keep_their_zeros_and_are_categories_where_they_repeat(tmp_path):
+    table = from_frame(read_frame(write(tmp_path, codes().to_csv(index=False))), "y")
+    assert table.feature_names == ("region=007", "region=040", "region=112", "reading")
+    in_python = from_frame(codes(), "y")
+    assert in_python.feature_names == table.feature_names
+    np.testing.assert_array_equal(in_python.x, table.x)
+
+
+def test_a_code_that_lost_its_zeros_is_still_the_code(tmp_path):
+    table = from_frame(codes(), "y")
+    new = codes().assign(region=codes()["region"].astype(int))
+    np.testing.assert_array_equal(table.encode(new).x, table.x)
+    assert not table.encode(new).num_unseen.any()
+    from_numbers = from_frame(new.assign(region=new["region"].astype("category")), "y")
+    assert "region=7" in from_numbers.feature_names
+    np.testing.assert_array_equal(from_numbers.encode(codes()).x, from_numbers.x)
+    strange = table.encode(codes().assign(region="008"))
+    assert strange.num_unseen.all()
+
+
+def test_codes_of_classes_are_classes(tmp_path):
+    table = from_frame(codes(), "region")
+    assert table.kind == "classes" and table.class_names == ("007", "040", "112")
+
+
+def test_cells_are_written_as_they_were_read(tmp_path):
+    path = write(tmp_path, "when,zip,big,x\n05.01.2021,01067,9007199254740993,6\n,10115,,7.123456789\n")
+    frame = read_frame(path)
+    assert as_written(frame, path).to_csv(index=False) == path.read_text()
+    assert frame["zip"].tolist() == ["01067", "10115"]
+    path = write(tmp_path, "a;b\n1,5;2\n")
+    assert as_written(read_frame(path), path)["a"].tolist() == [1.5]

@@ -125,6 +125,14 @@ def test_a_csv_means_the_same_to_the_package_and_to_its_export(exported, tmp_pat
     np.testing.assert_array_equal(predictor.inputs(predictor.read_csv(path)), wanted)
 
 
+def test_codes_mean_the_same_to_the_package_and_to_its_export(exported):
+    cells = reader(exported / "artifact").load(exported / "artifact")._cells
+    for texts in (["007", "12"], ["007", None], ["7", "12"], ["007", "1.5"], ["007", "x"], ["-07", "1"], ["0", "1"]):
+        frame = read_frame(write_csv(exported / "codes.csv", {"a": texts, "b": ["x"] * 2}))
+        found = cells.levels(cells.of_texts(["" if text is None else text for text in texts]))
+        assert found.tolist() == cells.levels(frame["a"].to_numpy()).tolist(), texts
+
+
 def test_a_frame_means_the_same_to_the_package_and_to_its_export(exported):
     frames = [
         pd.DataFrame({"a": [1, 2], "b": ["u", None], "c": [True, False], "d": [1.0, np.nan]}),

@@ -41,7 +41,7 @@ def predict(
     from posteria.posteriors.units import in_units
 
     posterior, preparation = load_posterior(folder, network, methods)
-    frame, rows = _read(data, preparation, encoding)
+    frame, beside, rows = _read(data, preparation, encoding)
     encoded = preparation.encode(rows)
     for line in told_of(encoded, preparation.encoder).values():
         say(line, quiet)
@@ -55,7 +55,7 @@ def predict(
     grouped = _groups(posterior.attached.get("groups"), frame)
     predictive = in_units(posterior.predict(preparation.standardised(encoded.x), draws, **grouped), preparation.y)
     columns = _columns(predictive, preparation, interval) | {"features_outside": outside}
-    _write(frame.assign(**{_free(name, frame): values for name, values in columns.items()}), out, as_json)
+    _write(frame if as_json else beside, {_free(name, frame): each for name, each in columns.items()}, out, as_json)
     if out is not None:
         say(f"wrote {out}: {len(frame):,} rows", quiet)
 
@@ -71,26 +71,28 @@ def _groups(column: str | None, frame: "pd.DataFrame") -> dict[str, Any]:
 
 def _read(
     data: str, preparation: "Preparation", encoding: str | None
-) -> "tuple[pd.DataFrame, pd.DataFrame | np.ndarray]":
-    """A frame to write beside, and the rows to predict."""
+) -> "tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame | np.ndarray]":
+    """The table, its cells as the file has them, to write beside, and the rows to predict."""
     import numpy as np
     import pandas as pd
 
     from posteria.data.formats import read_npz
-    from posteria.data.table_file import read_frame
+    from posteria.data.table_file import as_written, read_frame
 
     path = Path(data)
     if path.suffix.lower() == ".npz":
         if not path.is_file():
             raise DataError(f"no file {path}", "an .npz file with an array x", "check the path")
         (x,) = read_npz(path, "x")
-        return pd.DataFrame({"row": np.arange(len(x))}), x
+        numbered = pd.DataFrame({"row": np.arange(len(x))})
+        return numbered, numbered, x
     columns = preparation.encoder.columns if preparation.encoder is not None else ()
     levels = {column.name: getattr(column, "levels", ()) for column in columns}
     frame = read_frame(path, levels, encoding)
     for note in frame.attrs["notes"]:
         say(note)
-    return frame, frame if preparation.encoder is not None else frame.to_numpy(np.float64)
+    rows = frame if preparation.encoder is not None else frame.to_numpy(np.float64)
+    return frame, as_written(frame, path, encoding), rows
 
 
 def _columns(predictive: Any, preparation: "Preparation", level: float) -> "dict[str, np.ndarray]":
@@ -119,11 +121,19 @@ def _free(name: str, frame: "pd.DataFrame") -> str:
     return name
 
 
-def _write(frame: "pd.DataFrame", out: Path | None, as_json: bool) -> None:
+def _write(beside: "pd.DataFrame", columns: "dict[str, np.ndarray]", out: Path | None, as_json: bool) -> None:
     from posteria import disk
 
-    text = frame.to_json(orient="records", indent=1) if as_json else frame.to_csv(index=False, float_format="%.7g")
+    if as_json:
+        text = beside.assign(**columns).to_json(orient="records", indent=1)
+    else:
+        text = beside.assign(**{name: _in_digits(values) for name, values in columns.items()}).to_csv(index=False)
     if out is None:
         typer.echo(text, nl=not text.endswith("\n"))
     else:
         disk.write_output(out, text.encode())
+
+
+def _in_digits(values: "np.ndarray") -> "np.ndarray | list[str]":
+    """Seven digits are what float32 holds; the columns of the input keep all of theirs."""
+    return [f"{value:.7g}" if value == value else "" for value in values] if values.dtype.kind == "f" else values

@@ -17,6 +17,7 @@ _WORDS = "?|<NA>|#N/A|#N/A N/A|#NA|N/A|n/a|NA|NaN|nan|-NaN|-nan|None|NULL|null|1
 MISSING = frozenset(("", *_WORDS.split("|")))  # how text says that a value is missing: pandas' own, and a question mark
 NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?|[-+]?inf(inity)?", re.ASCII | re.IGNORECASE)
 WHOLE = re.compile(r"[-+]?\d{1,400}", re.ASCII)
+PADDED = re.compile(r"0\d+", re.ASCII)  # a code, as 01067, and no number
 TRUTHS = {"true": True, "false": False}
 SIGNS = r"[$€£¥%]?"
 UNIT = r"(?:\s?[A-Za-zµ°²³/ .]{1,12})"
@@ -67,6 +68,19 @@ def levels(values: np.ndarray) -> np.ndarray:
     return np.array([_level(value) for value in values.astype(object)], object)
 
 
+def known_levels(values: np.ndarray, known: Iterable[str]) -> np.ndarray:
+    """As levels, where a code that has lost its leading zeros, or has got some, is the known one that is meant."""
+    found, known = levels(values), list(known)
+    strange = {level for level in found.tolist() if WHOLE.fullmatch(level)}.difference(known)
+    if not strange or not any(WHOLE.fullmatch(level) for level in known):
+        return found
+    meant: dict[str, list[str]] = {}
+    for level in known:
+        meant.setdefault(level.lstrip("0"), []).append(level)
+    one = {level: meant[level.lstrip("0")][0] for level in strange if len(meant.get(level.lstrip("0"), ())) == 1}
+    return np.array([one.get(level, level) for level in found], object)
+
+
 def _level(value: Any) -> str:
     if is_missing(value):
         return MISSING_LEVEL
@@ -99,14 +113,14 @@ def _encoded_number(column: Mapping[str, Any], values: np.ndarray) -> tuple[np.n
 def _encoded_category(column: Mapping[str, Any], values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """One 0/1 column a known level, all zeros for any other."""
     known = np.array(list(column["levels"]), object)
-    is_level = (levels(values)[:, None] == known[None, :]).astype(np.float64)
+    is_level = (known_levels(values, column["levels"])[:, None] == known[None, :]).astype(np.float64)
     return is_level, ~is_level.any(axis=1)
 
 
 def _encoded_ordered(column: Mapping[str, Any], values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The place of a level among all; for any other, as for missing ones, that of the median."""
     places = {level: float(place) for place, level in enumerate(column["levels"])}
-    found = levels(values)
+    found = known_levels(values, column["levels"])
     at = np.array([places.get(level, np.nan) for level in found])
     return _filled(at, column), np.isnan(at) & (found != MISSING_LEVEL)
 
@@ -114,7 +128,7 @@ def _encoded_ordered(column: Mapping[str, Any], values: np.ndarray) -> tuple[np.
 def _encoded_means(column: Mapping[str, Any], values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The means of the targets of rows with that level; those of all rows for any other."""
     places = {level: place for place, level in enumerate(column["levels"])}
-    at = np.array([places.get(level, -1) for level in levels(values)])
+    at = np.array([places.get(level, -1) for level in known_levels(values, column["levels"])])
     means = np.array([*column["means"], column["overall"]], np.float64)  # the last is for any other, at -1
     return means[at], at < 0
 
@@ -312,13 +326,16 @@ PERIODS = {"year": _waves("year", 2), "month": _waves("month", 1), "week": _week
 
 
 def of_texts(texts: Iterable[Any], known: Iterable[str] = ()) -> np.ndarray:
-    """What a column of a CSV file holds, as pandas reads it: numbers or truth values if all are, otherwise text.
+    """What a column of a CSV file holds, as `read_frame` reads it: numbers or truth values if all are, otherwise text,
+    as codes are.
 
     A known level is one, also where it reads as a word for what is missing.
     """
     kept = set(known)
     values = [_text(text, kept) for text in texts]
     there = [value for value in values if value is not None]
+    if are_codes(there):
+        return np.array(values, object)
     if len(there) == len(values) and all(WHOLE.fullmatch(value.strip()) for value in there):
         return np.array([int(value) for value in there], object)
     if there and all(NUMBER.fullmatch(value.strip()) for value in there):
@@ -326,6 +343,12 @@ def of_texts(texts: Iterable[Any], known: Iterable[str] = ()) -> np.ndarray:
     if there and all(value.lower() in TRUTHS for value in there):
         return np.array([None if value is None else TRUTHS[value.lower()] for value in values], object)
     return np.array(values, object)
+
+
+def are_codes(texts: Iterable[str]) -> bool:
+    """Whole numbers of which some begin with zeros, which a number would lose."""
+    stripped = [text.strip() for text in texts]
+    return any(map(PADDED.fullmatch, stripped)) and all(map(WHOLE.fullmatch, stripped))
 
 
 def with_points(texts: Iterable[Any]) -> list[Any]:

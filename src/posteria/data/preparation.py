@@ -231,7 +231,7 @@ class Preparation:
         if self.encoder is None and np.asarray(values).dtype.kind in "iu":
             return np.asarray(values, np.int32)
         positions = {name: position for position, name in enumerate(self.class_names)}
-        names = cells.levels(np.asarray(values, object)).tolist()
+        names = cells.known_levels(np.asarray(values, object), self.class_names).tolist()
         if unknown := sorted(set(names) - set(positions)):
             raise DataError(
                 f"the target holds {unknown[:5]}",

@@ -65,6 +65,8 @@ def recognised(name: str, values: "pd.Series", asked: str = "") -> Recognised:
         return _of_numbers(name, values, present)
     if found := date_spelling(present, has_to_be=False):
         return Recognised("date", _date_reason(present, found), found)
+    if cells.are_codes(present.astype(str)):
+        return _of_codes(name, values, present)
     return _of_text(name, values, present)
 
 
@@ -92,6 +94,14 @@ def _of_numbers(name: str, values: "pd.Series", present: "pd.Series") -> Recogni
     if CODES.search(name) and values.dtype.kind in "iu" and len(present) >= LEAST_REPEATED * num_different:
         return Recognised("category", "its name says that the numbers are codes")
     return Recognised("number", "whole numbers")
+
+
+def _of_codes(name: str, values: "pd.Series", present: "pd.Series") -> Recognised:
+    """Zeros in front say that a number is a code, but where hardly one repeats there is nothing to learn of each."""
+    if len(present) >= LEAST_REPEATED * present.nunique():
+        return Recognised("category", "codes, which begin with zeros")
+    numbers = present.astype(str).astype(np.int64 if present.astype(str).str.len().max() < 19 else np.float64)
+    return _of_numbers(name, numbers.reindex(values.index) if len(present) < len(values) else numbers, numbers)
 
 
 def _of_text(name: str, values: "pd.Series", present: "pd.Series") -> Recognised:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from posteria.data.cells import MISSING
+from posteria.data.cells import MISSING, are_codes
 from posteria.data.frames import as_frame
 from posteria.data.texts import Texts, numbered, read_texts
 from posteria.errors import DataError
@@ -29,9 +29,10 @@ def read_frame(
     """A table; what was noticed in reading it is in `frame.attrs["notes"]`.
 
     Of text: a header line; the delimiter, the encoding (unless it is named) and the packing are found, spaces around
-    names dropped, repeated names numbered. Between semicolons a decimal comma is understood. A nameless first column
-    that counts the rows (as pandas writes its index) is left out. What is a level of a column is no word for what is
-    missing. Parquet, Feather and Excel files are read where a reader for them is installed.
+    names dropped, repeated names numbered. Between semicolons a decimal comma is understood. Codes, as 01067, keep
+    their zeros. A nameless first column that counts the rows (as pandas writes its index) is left out. What is a level
+    of a column is no word for what is missing. Parquet, Feather and Excel files are read where a reader for them is
+    installed.
     """
     path = Path(path)
     if not path.is_file():
@@ -53,17 +54,47 @@ def read_frame(
 def _read_text(
     path: Path, levels: Mapping[str, Iterable[str]], encoding: str | None
 ) -> "tuple[pd.DataFrame, list[str]]":
-    import pandas as pd
+    texts = _texts_of(path, encoding)
+    missing = {name: sorted(MISSING.difference(levels.get(name, ()))) for name in texts.names}
+    frame = _parsed(path, texts, na_values=missing)
+    whole = [name for name in texts.names if frame[name].dtype.kind in "iuf" and not (frame[name] % 1).any()]
+    if whole:
+        written = _parsed(path, texts, na_values=missing, dtype=str, usecols=whole)
+        for name in whole:
+            if are_codes(written[name].dropna()):
+                frame[name] = written[name]
+    return frame, _told(texts)
 
+
+def as_written(frame: "pd.DataFrame", path: str | Path, encoding: str | None = None) -> "pd.DataFrame":
+    """The table that was read from the file, each cell as it stands there, to be written out again.
+
+    Of what is no text, and of decimal commas, as it was read: these have no spelling that a CSV file shares.
+    """
+    path = Path(path)
+    if _ending(path) in BINARY:
+        return frame
+    texts = _texts_of(path, encoding)
+    if texts.decimal != ".":
+        return frame
+    return _parsed(path, texts, dtype=str, na_filter=False)[list(frame.columns)]
+
+
+def _texts_of(path: Path, encoding: str | None) -> Texts:
     try:
-        texts = read_texts(path.read_bytes(), encoding)
+        return read_texts(path.read_bytes(), encoding)
     except ValueError as error:
         got, _, wanted = str(error).partition("; wanted ")
         raise DataError(f"{path} {got}", wanted or "text", "check the file; --encoding names another") from None
+
+
+def _parsed(path: Path, texts: Texts, **options: Any) -> "pd.DataFrame":
+    import pandas as pd
+
     with warnings.catch_warnings():
         warnings.simplefilter("error", pd.errors.ParserWarning)  # it warns of rows longer than the header
         try:
-            frame = pd.read_csv(
+            frame: pd.DataFrame = pd.read_csv(
                 io.StringIO(texts.text),
                 sep=texts.delimiter,
                 decimal=texts.decimal,
@@ -71,15 +102,15 @@ def _read_text(
                 header=0,
                 skipinitialspace=True,
                 index_col=False,
-                na_values={name: sorted(MISSING.difference(levels.get(name, ()))) for name in texts.names},
                 keep_default_na=False,
                 low_memory=False,
+                **options,
             )
         except (pd.errors.ParserError, pd.errors.ParserWarning) as error:
             raise DataError(
                 f"{path} is not a table ({error})", "as many fields on every line as in the first"
             ) from None
-    return frame, _told(texts)
+    return frame
 
 
 def _told(texts: Texts) -> list[str]:
