@@ -250,3 +250,22 @@ def test_missing_labels_are_named(line):
 def test_it_is_not_fitted_before_fit(estimator):
     with pytest.raises(NotFittedError):
         check_is_fitted(estimator)
+
+
+def test_a_target_that_cannot_be_predicted_is_told_in_words():
+    x = np.zeros((6, 2))
+    with pytest.raises(DataError, match=r"y holds \['a', 'b'\]; wanted numbers: po.Classifier"):
+        po.Regressor().fit(x, ["a", "b", "1"] * 2)
+    with pytest.raises(DataError, match="y has one class, 1; wanted at least two"):
+        po.Classifier().fit(x, np.ones(6, int))
+
+
+def test_a_handful_of_rows_is_fitted_and_promises_no_interval():
+    random = np.random.default_rng(0)
+    x = random.normal(size=(6, 2))
+    model = po.Regressor().fit(x, x[:, 0])
+    assert np.isfinite(model.predict(x, return_std=True)).all()
+    with pytest.raises(SettingError, match="fewer cannot promise it"):
+        model.interval(x, 0.9)
+    with pytest.raises(DataError, match="3 rows for 2 folds"):
+        po.Regressor().fit(x[:3], x[:3, 0])

@@ -33,6 +33,7 @@ from posteria.networks import Network
 from posteria.settings import infer
 
 QUALITIES = ("fast", "balanced", "best")
+NUM_FOLDS = 5
 FOLD_STEPS = 4000  # of Adam, for each member
 MOST_BINNED = 32  # columns: more of them hold the same again (pixels), and cost more
 MANY_ROWS = 4000  # from which on batches are larger
@@ -95,16 +96,22 @@ def balanced(num_rows: int, outputs: int, likelihood: Likelihood, skip: int = 0)
 
 
 def folds(num_rows: int, outputs: int, likelihood: Likelihood, num_repeats: int, words: str, skip: int = 0) -> Recipe:
-    """Of any likelihood: five folds, `num_repeats` times, each time with other rows together."""
+    """Of any likelihood: five folds (fewer than ten rows: fewer), `num_repeats` times, each time with other rows
+    together."""
+    num_folds = max(2, min(NUM_FOLDS, num_rows // 2))
     batch_size = 64 if num_rows < MANY_ROWS else 256
     epochs = max(1, math.ceil(FOLD_STEPS * min(batch_size, num_rows) / num_rows))
     return Recipe(
         network=nn.mlp((50, 50), outputs=outputs, activation="swish", skip=skip),
         likelihood=likelihood,
         prior=InputScales(FanIn(scale=3.0), log_std=0.5),
-        method=Folds(MAP(num_epochs=epochs, batch_size=batch_size, learning_rate=0.015), num_repeats=num_repeats),
+        method=Folds(
+            MAP(num_epochs=epochs, batch_size=batch_size, learning_rate=0.015),
+            num_folds=num_folds,
+            num_repeats=num_repeats,
+        ),
         most_binned=MOST_BINNED,
-        cost=f"{5 * num_repeats} networks in folds, {FOLD_STEPS:,} steps each: {words}",
+        cost=f"{num_folds * num_repeats} networks in folds, {FOLD_STEPS:,} steps each: {words}",
     )
 
 

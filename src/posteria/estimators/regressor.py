@@ -9,7 +9,9 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_array, column_or_1d
 
+from posteria.data import cells
 from posteria.data.frames import as_values, counted
+from posteria.errors import DataError
 from posteria.estimators.table_estimator import Rows, TableEstimator, can_update, check_lengths
 from posteria.models.likelihoods import Likelihood
 from posteria.models.priors import Prior
@@ -98,7 +100,10 @@ class Regressor(RegressorMixin, TableEstimator):
     def _checked(self, y: ArrayLike, num_rows: int) -> np.ndarray:
         if y is None:
             raise ValueError("requires y to be passed, but the target y is None")
-        checked = check_array(as_values(y), dtype=np.float64, ensure_2d=False, allow_nd=False, input_name="y")
+        values = as_values(y)
+        if np.asarray(values).dtype.kind in "OUS" and (strange := _no_numbers(values)):
+            raise DataError(f"y holds {strange[:3]}", "numbers", "po.Classifier predicts classes")
+        checked = check_array(values, dtype=np.float64, ensure_2d=False, allow_nd=False, input_name="y")
         if checked.ndim == 2 and checked.shape[1] == 1:
             checked = column_or_1d(checked, warn=True)
         check_lengths(num_rows, checked)
@@ -125,3 +130,9 @@ class Regressor(RegressorMixin, TableEstimator):
         tags.target_tags.multi_output = True
         tags.target_tags.single_output = True
         return tags
+
+
+def _no_numbers(values: ArrayLike) -> list[str]:
+    texts = [value for value in np.asarray(values, object).ravel().tolist() if isinstance(value, str)]
+    _, is_bad = cells.numbers(np.array(texts, object))
+    return list(dict.fromkeys(text for text, bad in zip(texts, is_bad) if bad))
