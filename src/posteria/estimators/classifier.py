@@ -68,7 +68,9 @@ class Classifier(ClassifierMixin, TableEstimator):
         frame, labels, weight = counted(frame, labels, self._weighed(labels, sample_weight))
         self.classes_, positions = np.unique(labels, return_inverse=True)
         if len(self.classes_) < 2:
-            raise DataError(f"y has one class, {self.classes_.tolist()[0]!r}", "at least two classes", "check the target")
+            raise DataError(
+                f"y has one class, {self.classes_.tolist()[0]!r}", "at least two classes", "check the target"
+            )
         return self._fit(frame, positions.astype(np.int32), tuple(map(str, self.classes_)), weight)
 
     @available_if(can_update)

@@ -89,7 +89,9 @@ class Folds(Costed):
         if target.data is None:
             raise DataError("no data", "rows to divide into folds", "pass data=(x, y)")
         if target.num_data < 2 * self.num_folds:
-            raise DataError(f"{target.num_data} rows for {self.num_folds} folds", "two rows a fold", "add rows, or take fewer folds")
+            raise DataError(
+                f"{target.num_data} rows for {self.num_folds} folds", "two rows a fold", "add rows, or take fewer folds"
+            )
         key_split, key_fit, key_widths = jax.random.split(key, 3)
         folds = self.divided(key_split, target.num_data)
         climbs = isinstance(self.method, MAP)
