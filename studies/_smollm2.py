@@ -107,10 +107,14 @@ def embed(weights: Weights, tokens: jax.Array) -> jax.Array:
     return jnp.asarray(weights["embedding"])[tokens]  # (text, position, width)
 
 
-def run_layers(layers: Weights, shape: Shape, hidden: jax.Array) -> jax.Array:
-    """(text, position, width) through layers, in the order of their names."""
-    for name in sorted(layers):
-        hidden = _layer(layers[name], shape, hidden)
+def run_layers(layers: Weights, shape: Shape, hidden: jax.Array, is_top: bool = False) -> jax.Array:
+    """(text, position, width) through layers, in the order of their names.
+
+    With `is_top` the last of them answers for the last position alone, which is all that `finish` reads.
+    """
+    names = sorted(layers)
+    for name in names:
+        hidden = _layer(layers[name], shape, hidden, 1 if is_top and name == names[-1] else hidden.shape[1])
     return hidden
 
 
@@ -121,11 +125,13 @@ def finish(weights: Weights, shape: Shape, hidden: jax.Array, tokens: Any = slic
 
 
 def next_logits(weights: Weights, shape: Shape, tokens: jax.Array) -> jax.Array:
-    return finish(weights, shape, run_layers(weights["layers"], shape, embed(weights, tokens)))
+    return finish(weights, shape, run_layers(weights["layers"], shape, embed(weights, tokens), is_top=True))
 
 
-def _layer(layer: Weights, shape: Shape, hidden: jax.Array) -> jax.Array:
-    hidden = hidden + _attention(layer, shape, _normed(hidden, layer["norm_attention"], shape)) @ layer["o"]
+def _layer(layer: Weights, shape: Shape, hidden: jax.Array, count: int) -> jax.Array:
+    """What the last `count` positions become."""
+    seen = _attention(layer, shape, _normed(hidden, layer["norm_attention"], shape), count)
+    hidden = hidden[:, -count:] + seen @ layer["o"]
     inner = _normed(hidden, layer["norm_mlp"], shape)
     return hidden + (jax.nn.sigmoid(gate := inner @ layer["gate"]) * gate * (inner @ layer["up"])) @ layer["down"]
 
@@ -134,22 +140,23 @@ def _normed(x: jax.Array, scale: jax.Array, shape: Shape) -> jax.Array:
     return x * jax.lax.rsqrt((x**2).mean(-1, keepdims=True) + shape.epsilon) * scale
 
 
-def _attention(layer: Weights, shape: Shape, x: jax.Array) -> jax.Array:
+def _attention(layer: Weights, shape: Shape, x: jax.Array, count: int) -> jax.Array:
     texts, length, _ = x.shape
     groups, each = shape.num_groups, shape.num_heads // shape.num_groups
-    query = _rotated((x @ layer["q"]).reshape(texts, length, groups, each, -1), shape)
+    query = (x[:, -count:] @ layer["q"]).reshape(texts, count, groups, each, -1)
+    query = _rotated(query, shape, begin=length - count)
     key = _rotated((x @ layer["k"]).reshape(texts, length, groups, 1, -1), shape)[..., 0, :]
     value = (x @ layer["v"]).reshape(texts, length, groups, -1)
     scores = jnp.einsum("ntgeh,nsgh->ngets", query, key) / query.shape[-1] ** 0.5
-    is_past = np.tril(np.ones((length, length), bool))
+    is_past = np.tril(np.ones((length, length), bool))[-count:]
     weights = jax.nn.softmax(jnp.where(is_past, scores, -1e30), axis=-1)
-    return jnp.einsum("ngets,nsgh->ntgeh", weights, value).reshape(texts, length, -1)
+    return jnp.einsum("ngets,nsgh->ntgeh", weights, value).reshape(texts, count, -1)
 
 
-def _rotated(x: jax.Array, shape: Shape) -> jax.Array:
+def _rotated(x: jax.Array, shape: Shape, begin: int = 0) -> jax.Array:
     """(text, position, group, head, entry): neighbouring pairs of entries turn by position x frequency."""
     length, size = x.shape[1], x.shape[-1]
-    angles = np.outer(np.arange(length), shape.base ** (-np.arange(0, size, 2) / size))
+    angles = np.outer(begin + np.arange(length), shape.base ** (-np.arange(0, size, 2) / size))
     cos, sin = (np.asarray(part, np.float32)[:, None, None] for part in (np.cos(angles), np.sin(angles)))
     even, odd = x[..., 0::2], x[..., 1::2]
     return jnp.stack([even * cos - odd * sin, even * sin + odd * cos], axis=-1).reshape(x.shape)

@@ -139,10 +139,11 @@ def _met(is_met: bool) -> str:
 
 
 def main() -> None:
-    arguments = begin(__doc__, seed=False)
-    settings = SETTINGS[arguments.scale]
-    curves(settings, arguments.out)
-    elsewhere(settings, arguments.out)
+    parts = {"curves": curves, "images": elsewhere}
+    arguments = begin(__doc__, seed=False, only={"parts": parts})
+    for name, part in parts.items():
+        if name in (arguments.parts or parts):
+            part(SETTINGS[arguments.scale], arguments.out)
 
 
 if __name__ == "__main__":

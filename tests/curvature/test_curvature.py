@@ -9,7 +9,7 @@ from flax import nnx
 import posteria as po
 from posteria import tree
 from posteria.curvature import measure as measuring
-from posteria.curvature.jacobian import factored, subset_paths
+from posteria.curvature.jacobian import between, factored, subset_paths
 from posteria.curvature.measure import Settings, measure, solved, summed, with_prior
 from posteria.curvature.precision import Full
 from posteria.errors import SettingError, TooLargeError
@@ -181,6 +181,21 @@ def test_function_moments_are_the_jacobian_times_the_covariance(name, structure)
     np.testing.assert_allclose(np.diag(posterior.spread.covariance()), posterior.spread.variances, rtol=1e-3)
     _, variances = posterior._moments(target.data[0], with_covariance=False)
     close(variances, np.diagonal(covariance, axis1=1, axis2=2))
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_the_covariance_between_data_is_the_whole_jacobians(name):
+    target, params = problem(*NETWORKS[name]())
+    network, x = factored(target.without_data(), subset_paths(target, "all")), target.data[0]
+    whole = brute_force(target, params)[1].reshape(3 * len(x), -1)[:, network.order]
+    variances = RNG.uniform(0.5, 2.0, network.size).astype(np.float32)
+    units = jnp.broadcast_to(jnp.eye(3), (len(x), 3, 3))
+
+    @jax.jit
+    def compute(params, variances):
+        return between(network.weights, network.jacobian(params["network"], x, units), variances)
+
+    close(compute(params, variances), whole * variances @ whole.T)
 
 
 @pytest.mark.parametrize("structure", ["kron", "lowrank"])

@@ -65,6 +65,26 @@ class Factors(NamedTuple):
         return jnp.einsum("nti,nrtj->nrij", *self)
 
 
+def between(weights: Sequence[Weight], jacobian: Sequence[Factors], variances: jax.Array) -> jax.Array:
+    """J diag(variances) J^T between all outputs of all data: (datum x cotangent, datum x cotangent).
+
+    With one position a weight's gradients are outer products a g^T: the sum over its rows is of a alone, so that no
+    gradient is formed and the cost is that of its columns.
+    """
+    num, count = jacobian[0].gradients.shape[:2]
+    total = jnp.zeros((num, count, num, count))
+    for weight, factors in zip(weights, jacobian):
+        matrix = weight.of(variances)
+        if factors.meets_once:
+            a, g = factors.inputs[:, 0], factors.gradients[:, :, 0]
+            over_rows = jnp.einsum("ni,mi,ij->nmj", a, a, matrix)
+            total += jnp.einsum("nmj,nrj,msj->nrms", over_rows, g, g)
+        else:
+            formed = factors.formed()
+            total += jnp.einsum("nrij,ij,msij->nrms", formed, matrix, formed)
+    return total.reshape(num * count, num * count)
+
+
 @dataclass(frozen=True, eq=False)
 class FactoredNetwork:
     """A network whose Jacobian comes as one `Factors` for each of `weights`.

@@ -17,6 +17,7 @@ from jax.scipy.linalg import solve_triangular
 
 from posteria import tree
 from posteria.compiled import kept
+from posteria.curvature.jacobian import between, factored
 from posteria.data.arrays import Data, num_rows, rows
 from posteria.data.batches import batch_of, take
 from posteria.engine.loop import Kernel, Run
@@ -211,6 +212,9 @@ def objective(target: Target, is_own_prior: bool) -> Objective:
     unravel = tree.unraveller(tree.widened(structs))
     normals = prior_normals(target)[len(jax.tree.leaves(target.structs["likelihood"])) :]
 
+    network = factored(target, tuple(tree.paths(structs)))
+    order = network.order - tree.size(target.structs["likelihood"])
+
     def flat_prior() -> tuple[jax.Array, jax.Array]:
         pairs = [
             [jnp.broadcast_to(jnp.asarray(part, jnp.float32), leaf.shape).ravel() for part in normal]
@@ -225,26 +229,31 @@ def objective(target: Target, is_own_prior: bool) -> Objective:
         mean, std = of.marginals(phi)
         flat, spread = tree.ravel(mean["network"]), tree.ravel(std["network"])
 
-        def outputs(flat: jax.Array) -> jax.Array:
-            params = jax.tree.map(lambda leaf, s: leaf.astype(s.dtype), unravel(flat), structs)
-            return target.model.outputs(params, context).astype(jnp.float32)
+        def params(flat: jax.Array) -> tree.Params:
+            return jax.tree.map(lambda leaf, s: leaf.astype(s.dtype), unravel(flat), structs)
 
-        values = outputs(flat)
-        derivative = jax.jacrev(outputs)(flat).reshape(values.size, -1)  # (context x output, weight)
+        def outputs(flat: jax.Array) -> jax.Array:
+            return target.model.outputs(params(flat), context).astype(jnp.float32)
+
         if is_own_prior:
             prior_mean, prior_std = flat_prior()
-            shift = derivative @ (flat - prior_mean)  # the mean of the linearised prior is f + J (m - mean)
-            wide = derivative * prior_std
-            prior = wide @ wide.T
+            # the mean of the linearised prior is f + J (prior mean - mean)
+            values, shift = jax.jvp(outputs, (flat,), (flat - prior_mean,))
         else:
-            shift = values.ravel()
-            prior = jnp.kron(covariance, jnp.eye(values.shape[-1]))
-        narrow = derivative * spread
+            values = shift = outputs(flat)
+        units = jnp.broadcast_to(jnp.eye(values.shape[-1]), (*values.shape, values.shape[-1]))
+        jacobian = network.jacobian(params(flat), context, units)
+
+        def seen(std: jax.Array) -> jax.Array:
+            """Of weights with this deviation, the functions' covariance."""
+            return between(network.weights, jacobian, std[order] ** 2)
+
+        prior = seen(prior_std) if is_own_prior else jnp.kron(covariance, jnp.eye(values.shape[-1]))
         unit = JITTER * jnp.trace(prior) / len(prior) * jnp.eye(len(prior))
         p_factor = jnp.linalg.cholesky(target.temperature * prior + unit)
-        q_factor = jnp.linalg.cholesky(narrow @ narrow.T + unit)
+        q_factor = jnp.linalg.cholesky(seen(spread) + unit)
         ratio = solve_triangular(p_factor, q_factor, lower=True)
-        white = solve_triangular(p_factor, shift, lower=True)
+        white = solve_triangular(p_factor, shift.ravel(), lower=True)
         log_dets = jnp.log(jnp.diagonal(p_factor)).sum() - jnp.log(jnp.diagonal(q_factor)).sum()
         functions = 0.5 * ((ratio**2).sum() + (white**2).sum() - len(prior)) + log_dets
         return functions - own_bound(mean["likelihood"], std["likelihood"], key) - log_volume()
