@@ -31,6 +31,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.nodeid in DEAR:
             item.add_marker(pytest.mark.slow)
+            item.add_marker(pytest.mark.dear)
 
 
 def pytest_runtest_setup(item):

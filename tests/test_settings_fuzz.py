@@ -1,8 +1,19 @@
-"""Every field of every method, likelihood and prior, with values that are wrong or odd: refused by name, or usable."""
+"""Every field of every method, likelihood and prior, with values that are wrong or odd: refused by name, or usable.
+
+python tests/test_settings_fuzz.py [METHOD ...]     odd fits of these methods, or of all, and how they ended
+"""
 
 import dataclasses
 import enum
+import faulthandler
 import json
+import os
+import re
+import resource
+import subprocess
+import sys
+import time
+from collections import Counter
 from collections.abc import Iterator
 from decimal import Decimal
 from fractions import Fraction
@@ -136,42 +147,79 @@ def tiny(cls: type) -> Any:
     return cls(**settings)
 
 
-def odd_fits() -> list[tuple[Any, str]]:
-    """Methods with one odd setting that was accepted, a few of each field."""
-    chosen = []
-    for name in registry.names():
-        cls = registry.get(name)
-        base = tiny(cls)
-        for field in dataclasses.fields(cls):
-            seen = {repr(getattr(base, field.name))}
-            for value in EXTREMES:
-                try:
-                    odd = dataclasses.replace(base, **{field.name: value})
-                except PosteriaError:
-                    continue
-                kept = getattr(odd, field.name)
-                is_long = field.name in INSIDE_A_STEP and kept is not None and kept > LARGE
-                if is_long or repr(kept) in seen:
-                    continue
-                seen.add(repr(kept))
-                chosen.append((odd, f"{cls.__name__}({field.name}={kept!r})"))
+def odd_fits(name: str) -> list[tuple[Any, str]]:
+    """A method with one odd setting that was accepted, a few of each field."""
+    chosen, cls = [], registry.get(name)
+    base = tiny(cls)
+    for field in dataclasses.fields(cls):
+        seen = {repr(getattr(base, field.name))}
+        for value in EXTREMES:
+            try:
+                odd = dataclasses.replace(base, **{field.name: value})
+            except PosteriaError:
+                continue
+            kept = getattr(odd, field.name)
+            is_long = field.name in INSIDE_A_STEP and kept is not None and kept > LARGE
+            if is_long or repr(kept) in seen:
+                continue
+            seen.add(repr(kept))
+            chosen.append((odd, f"{cls.__name__}({field.name}={kept!r})"[:200]))
     return chosen
 
 
-@pytest.mark.slow
-def test_what_is_accepted_is_fitted_or_refused_by_name():
-    chosen = odd_fits()
-    fitted, refused, found = 0, 0, []
+# One that hangs inside compiled code can only be ended with its process: each method has its own, which says what it
+# begins. Nearly all of its time is compiling, and so it compiles quickly.
+MOST_SECONDS = 300  # on the clock, of one fit that is to end after two: much is allowed for a busy machine
+MOST_GIGABYTES = 4
+QUICK_TO_COMPILE = "--xla_backend_optimization_level=0"
+
+
+def fit_all(name: str) -> None:
+    """In a process of its own: say what is begun, what was raised, and at the end how many ended how."""
+    ended: Counter[str] = Counter()
+    chosen = odd_fits(name)
     for method, what in chosen:
+        print(f"begun: {what!r}", flush=True)
+        faulthandler.dump_traceback_later(MOST_SECONDS, exit=True)
         try:
             po.fit(KNOWN.model, KNOWN.data, method, progress=False, max_seconds=2.0)
-            fitted += 1
+            ended["ended well"] += 1
         except PosteriaError:
-            refused += 1
+            ended["refused by name"] += 1
         except Exception as error:
-            found.append(f"{what[:200]}: raised {type(error).__name__}: {str(error)[:200]}")
-    print(f"{len(chosen)} odd fits: {fitted} ended well, {refused} refused by name, {len(found)} raw errors")
-    assert not found, "\n".join(found)
+            ended["raised raw errors"] += 1
+            print(f"RAW: {what!r} raised {type(error).__name__}: {str(error)[:200]!r}", flush=True)
+        faulthandler.cancel_dump_traceback_later()
+    gigabytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    outcomes = ", ".join(f"{ended[how]} {how}" for how in ("ended well", "refused by name", "raised raw errors"))
+    print(f"{name}: {len(chosen)} odd fits: {outcomes}; {time.process_time():.0f} CPU seconds, {gigabytes:.1f} GB")
+
+
+def fitted_apart(name: str) -> tuple[str, list[str]]:
+    """What the process of this method said at its end, and what was wrong."""
+    flags = f"{QUICK_TO_COMPILE} {os.environ.get('XLA_FLAGS', '')}"
+    done = subprocess.run(
+        [sys.executable, __file__, "--here", name],
+        env=os.environ | {"XLA_FLAGS": flags},
+        capture_output=True,
+        text=True,
+    )
+    lines = done.stdout.splitlines() or ["nothing was begun"]
+    wrong = [line for line in lines if line.startswith("RAW: ")]
+    if done.returncode:
+        why = f"it took longer than {MOST_SECONDS} s, or its process died"
+        wrong.append(f"{lines[-1]}: {why} (exit code {done.returncode})\n{done.stderr[-2000:]}")
+    elif float(re.findall(r"([\d.]+) GB$", lines[-1])[0]) > MOST_GIGABYTES:
+        wrong.append(f"more than {MOST_GIGABYTES} GB: {lines[-1]}")
+    return lines[-1], wrong
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", registry.names())
+def test_what_is_accepted_is_fitted_or_refused_by_name(name):
+    said, wrong = fitted_apart(name)
+    print(said)
+    assert not wrong, "\n".join(wrong)
 
 
 @pytest.mark.slow
@@ -193,3 +241,24 @@ def test_odd_likelihoods_and_priors_have_a_density_or_are_refused():
             found.append(f"{cls.__name__}({name}={value!r}): raised {error!r}")
     print(f"{tried} odd likelihoods and priors: {len(found)} raised raw errors")
     assert not found, "\n".join(found)
+
+
+def main(names: list[str]) -> int:
+    """All of these apart, and the sum of what they say."""
+    total: Counter[str] = Counter()
+    num_wrong = 0
+    for name in names or registry.names():
+        said, wrong = fitted_apart(name)
+        print("\n".join([said, *wrong]), flush=True)
+        num_wrong += len(wrong)
+        for number, words in re.findall(r"(\d+) (odd fits|ended well|refused by name|raised raw errors|CPU s)", said):
+            total[words] += int(number)
+    print(f"in all: {', '.join(f'{number} {words}' for words, number in total.items())}; {num_wrong} wrong")
+    return num_wrong > 0
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--here"]:
+        fit_all(sys.argv[2])
+    else:
+        sys.exit(main(sys.argv[1:]))

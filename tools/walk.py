@@ -5,9 +5,12 @@
 Files stand on floors, and a comparison's in rooms (`tests/test_layering.py`). A file may send one to those below, which
 it can import. Where one below sends one up, it does so through what it was handed (a callable, an object), and these
 ways are listed; if it imports what it enters, or a journey passes through more files than its limit, the script fails.
+What a file is there for is its own first sentence.
 Each journey is walked in a process of its own, so that nothing is compiled yet.
 """
 
+import ast
+import re
 import subprocess
 import sys
 import tempfile
@@ -163,6 +166,9 @@ def tell(name: str) -> int:
     print(
         "  from the ground up: " + ", ".join(f"{room} {count}" if count > 1 else room for room, count in rooms.items())
     )
+    print("  what they are there for, from the ground up:")
+    for file in sorted(seen.entries, key=place):
+        print(f"    {file:45} {purpose(file)}")
     for title, ways in (
         ("entered from below, through what was handed down", [way for way in seen.up() if way not in wrong]),
         ("ENTERED FROM BELOW BY AN IMPORT", wrong),
@@ -171,6 +177,12 @@ def tell(name: str) -> int:
         for source, file in ways:
             print(f"    {source} -> {file}, {seen.ways[source, file]:,} times")
     return len(wrong) + (limit is not None and num_files > limit)
+
+
+def purpose(file: str) -> str:
+    """The first sentence of a file."""
+    said = " ".join((ast.get_docstring(ast.parse((ROOT / file).read_text())) or "").split("\n\n")[0].split())
+    return re.split(r"(?<=\.) ", said)[0].rstrip(".")
 
 
 def main(names: list[str]) -> int:

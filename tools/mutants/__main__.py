@@ -3,10 +3,12 @@ each (`reaching.py`) are run until one fails or its CPU seconds are used up.
 
     python tools/mutants run --num 100 --seed 0    a sample, a quarter from each package; goes on where it stopped
     python tools/mutants run --budget 300          those again that survived 60 CPU seconds
-    python tools/mutants report                    the score, and those that survived
+    python tools/mutants report --seed 0           the score of that sample, and those that survived
     python tools/mutants named                     those that once survived, and the tests that kill them
 
-All of it lives in `.mutants/`: a copy of the repository to be changed, what tests take, and a line for each result.
+Tests that `make test` leaves out because they are dear to compile (`tests/dear.txt`) are among them; studies are not.
+All of it lives in `.mutants/`: a copy of the repository to be changed, what tests take, and a line for each result, by
+sample. What becomes of a survivor is written into `explained.txt`: `open`, `equivalent`, `further` or `since`, and why.
 (mutmut forks a process that has started JAX, which hangs; cosmic-ray runs one command, here the whole suite, for each.)
 """
 
@@ -32,7 +34,7 @@ from reaching import Reaching
 ROOT = Path(__file__).resolve().parents[2]
 HOME = ROOT / ".mutants"
 EXPLAINED = Path(__file__).parent / "explained.txt"  # a survivor's name without its place | why it may survive
-TREE, RESULTS, SHARES = HOME / "tree", HOME / "results.jsonl", HOME / "shares.json"
+TREE, SHARES = HOME / "tree", HOME / "shares.json"
 SECONDS, UNSOUND = HOME / "seconds.json", HOME / "unsound.json"  # of tests: what each takes; those that fail unchanged
 PACKAGES = [f"src/posteria/{name}" for name in ("models", "methods", "posteriors", "metrics")]
 BUDGET = 60.0  # CPU seconds of tests that a mutant is given
@@ -43,7 +45,7 @@ def run(num: int, seed: int, only: str | None, again: bool, budget: float) -> No
     refresh_tree()
     seconds: dict[str, float] = json.loads(SECONDS.read_text()) if SECONDS.is_file() else {}
     reaching = Reaching(TREE, seconds)
-    known = {} if again else {result["key"]: result for result in results()}
+    known = {} if again else {result["key"]: result for result in results(seed)}
     chosen = [mutant for mutant in sample(num, seed) if only is None or only in mutant.name]
     warm()
     for number, mutant in enumerate(chosen, 1):
@@ -60,7 +62,7 @@ def run(num: int, seed: int, only: str | None, again: bool, budget: float) -> No
         outcome = {"passed": "survived", "failed": "killed", "hung": "hung"}[done.word]
         found = {"key": key, "name": mutant.name, "outcome": outcome, "by": done.by, "tests": len(done.seconds)}
         spent = round(sum(done.seconds.values()), 1)
-        with RESULTS.open("a") as file:
+        with of_seed(seed).open("a") as file:
             file.write(json.dumps(found | {"seconds": spent, "budget": budget, "near": tests[:10]}) + "\n")
         print(
             f"{number}/{len(chosen)} {outcome:8} {mutant.name}  [{len(done.seconds)} tests, {spent:.0f} s] {done.by}",
@@ -80,13 +82,14 @@ def trial(mutant: Mutant, source: bytes, tests: list[str], budget: float) -> Out
         os.utime(path, (before.st_atime, before.st_mtime))  # so that the compiled source is that of this text again
 
 
-def check_the_killers() -> bool:
+def check_the_killers(seed: int) -> bool:
     """Run each test that killed with the source as it is. Kills by one that fails are taken back."""
-    killers = {result["by"] for result in results() if result["outcome"] == "killed" and "::" in result["by"]}
+    killers = {result["by"] for result in results(seed) if result["outcome"] == "killed" and "::" in result["by"]}
     done = forked(sorted(killers), TREE, HOME / "jax", 3600.0, HOME / "sound.txt", stop_at_first=False)
     failed = set(done.by)
     UNSOUND.write_text(json.dumps(sorted({unit_of(test) for test in failed} | unsound())))
-    RESULTS.write_text("".join(json.dumps(result) + "\n" for result in results() if result["by"] not in failed))
+    sound = [result for result in results(seed) if result["by"] not in failed]
+    of_seed(seed).write_text("".join(json.dumps(result) + "\n" for result in sound))
     print(f"{len(killers)} tests killed; {len(failed)} of them fail unchanged: {sorted(failed)}", flush=True)
     return not failed
 
@@ -120,14 +123,19 @@ def key_of(mutant: Mutant, source: bytes) -> str:
     return hashlib.sha256(text).hexdigest()[:16]
 
 
-def results() -> list[dict]:
-    return [json.loads(line) for line in RESULTS.read_text().splitlines()] if RESULTS.is_file() else []
+def of_seed(seed: int) -> Path:
+    return HOME / f"results-{seed}.jsonl"
 
 
-def report() -> None:
+def results(seed: int) -> list[dict]:
+    path = of_seed(seed)
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
+
+
+def report(seed: int) -> None:
     """What was killed, by package and in all, each package by its number of mutants; and each survivor with its reason,
     whose first word says what became of it (`explained.txt`)."""
-    latest = list({result["key"]: result for result in results()}.values())
+    latest = list({result["key"]: result for result in results(seed)}.values())
     reasons = dict(line.split(" | ") for line in EXPLAINED.read_text().splitlines() if " | " in line)
     shares = json.loads(SHARES.read_text())  # how many mutants each package has
     scores: dict[str, list[tuple[float, float]]] = {}
@@ -218,17 +226,17 @@ def main() -> None:
     runner.add_argument("--only", help="mutants whose name has this in it")
     runner.add_argument("--again", action="store_true", help="also those whose result is known")
     runner.add_argument("--budget", type=float, default=BUDGET, help="CPU seconds of tests for each")
-    commands.add_parser("report")
+    commands.add_parser("report").add_argument("--seed", type=int, default=0)
     commands.add_parser("named").add_argument("--only", help="those whose words have this in them")
     asked = parser.parse_args()
     if asked.command == "run":
         run(asked.num, asked.seed, asked.only, asked.again, asked.budget)
-        if not check_the_killers():
+        if not check_the_killers(asked.seed):
             run(asked.num, asked.seed, asked.only, False, asked.budget)
     elif asked.command == "named":
         named(asked.only)
     else:
-        report()
+        report(asked.seed)
 
 
 if __name__ == "__main__":

@@ -110,7 +110,15 @@ def _in_the_child(
         jax.config.update("jax_compilation_cache_dir", str(cache))  # it was imported without
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
         watch = Watch(budget)
-        flags = ["-q", "-m", "not slow", "-p", "no:cacheprovider", "--tb=short", *(["-x"] if stop_at_first else [])]
+        flags = [
+            "-q",
+            "-m",
+            "not slow or dear",
+            "-p",
+            "no:cacheprovider",
+            "--tb=short",
+            *(["-x"] if stop_at_first else []),
+        ]
         code = pytest.main([*flags, *tests], plugins=[watch])
         word = "passed" if code in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED) else "failed"
         if code == pytest.ExitCode.INTERRUPTED and not watch.failed:
