@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import posteria as po
+from posteria.errors import TooLargeError
 from posteria.methods.ensembles import epinet
 from posteria.models.target import Target
 from posteria.testing import ProcedureLaws, linear_regression
@@ -64,3 +65,10 @@ def test_a_network_with_classes_is_sure_near_its_data_and_less_so_far_away():
     assert any("labels" in note for note in posterior.facts["notes"])
     near, far = (np.asarray(posterior.functions(0, x, 50)).std(0).mean() for x in (X, 5 * X))
     assert far > 1.5 * near
+
+
+@pytest.mark.parametrize("settings", [{"num_hidden": 10**9}, {"num_hidden": 10**5, "num_indices": 10**5}])
+def test_a_head_that_this_machine_has_no_room_for_is_refused_before_the_climb(settings):
+    known = linear_regression()
+    with pytest.raises(TooLargeError, match="hidden units"):
+        po.fit(known.model, known.data, po.Epinet(po.MAP(num_epochs=10**6), **settings), progress=False)

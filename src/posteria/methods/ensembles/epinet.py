@@ -22,6 +22,7 @@ from posteria.data.arrays import Data, parts, rows, weighted
 from posteria.data.batches import batch_of
 from posteria.engine.loop import Kernel, Run
 from posteria.errors import DataError
+from posteria.machine import check_room
 from posteria.methods.costs import Costed, num_batches
 from posteria.methods.points.map import MAP
 from posteria.models.leaf import Leaf
@@ -79,11 +80,12 @@ class Epinet(Costed):
         if target.blank_input is None:
             raise DataError("data is None", "an x for the features' shape", "pass data=(x, None) for the prior")
         key_mode, key_fixed, key_learnt, key_noise, key_fit = jax.random.split(key, 5)
+        bare = target.without_data()
+        _, features = jax.eval_shape(base_and_features(bare), target.structs["network"], target.blank_input)
+        shape = Shape(features.shape[1], int(target.num_outputs or 1), self.num_indices, self.num_hidden)
+        self._check_room(bare, shape)
         found: Any = self.map.fit(key_mode, target, start, run.stage("mode", share=MAP_SHARE))
         params = tree.index(found.sample_params(key_mode, 1), 0)
-        bare = target.without_data()
-        _, features = jax.eval_shape(base_and_features(bare), params["network"], target.blank_input)
-        shape = Shape(features.shape[1], int(target.num_outputs or 1), self.num_indices, self.num_hidden)
         width = target.temperature**0.5
         fixed = jax.tree.map(lambda leaf: width * leaf, _head(bare, shape, key_fixed, is_learnt=False))
         learnt = _head(bare, shape, key_learnt, is_learnt=True)
@@ -91,6 +93,16 @@ class Epinet(Costed):
             learnt = self._learn(key_noise, key_fit, target, shape, params, fixed, learnt, run)
         facts = {name: value for name, value in found.facts.items() if name.startswith("decrement")}
         return IndexedPosterior(bare, tree.ravel(params), learnt, fixed, facts)
+
+    def _check_room(self, bare: Target, shape: "Shape") -> None:
+        """Before the climb: what the two heads, a gradient and Adam's two moments take, and what a step computes."""
+        head = jax.eval_shape(lambda key: _head(bare, shape, key, is_learnt=True), jax.random.key(0))
+        batch_size = min(self.batch_size or bare.num_data, bare.num_data)
+        a_row = max(shape.num_hidden, shape.num_outputs * shape.num_indices) * np.dtype(np.float32).itemsize
+        check_room(
+            5 * tree.num_bytes(head) + 2 * self.num_samples * batch_size * a_row,
+            f"heads of {shape.num_hidden:,} hidden units and {shape.num_indices:,} indices",
+        )
 
     def _learn(
         self,
