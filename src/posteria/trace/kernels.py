@@ -29,7 +29,7 @@ from posteria.trace.elementwise import composed
 from posteria.trace.expectations import IDENTITY, Scalar, second_moment, square
 from posteria.trace.limit_layers import of_convolution, of_dense, of_inputs, sliced, window_sums
 from posteria.trace.linear import bind
-from posteria.trace.operations import Form, linear_operation, shape_of
+from posteria.trace.operations import Form, evaluated, linear_operation, shape_of
 
 Parts = tuple[jax.Array, jax.Array, jax.Array]
 Pair = Callable[[tree.Tree, tree.Tree], Parts]
@@ -131,14 +131,7 @@ class _Walk:
         return left, middle, right
 
     def evaluate(self, jaxpr: core.Jaxpr, consts: Sequence[Value], args: Sequence[Value]) -> list[Value]:
-        env: dict[Any, Value] = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *args]))
-
-        def read(atom: core.Var | core.Literal) -> Value:
-            return np.asarray(atom.val) if isinstance(atom, core.Literal) else env[atom]
-
-        for eqn in jaxpr.eqns:
-            env.update(zip(eqn.outvars, self._step(eqn, [read(atom) for atom in eqn.invars])))
-        return [read(atom) for atom in jaxpr.outvars]
+        return evaluated(jaxpr, consts, args, self._step, np.asarray)
 
     def _step(self, eqn: core.JaxprEqn, values: list[Value]) -> Sequence[Value]:
         if eqn.primitive in (prim.jit_p, prim.remat_p, prim.custom_jvp_call_p, prim.custom_vjp_call_p):

@@ -30,6 +30,7 @@ from posteria.trace.operations import (
     Value,
     array_in_place,
     convolve,
+    evaluated,
     keeps_elements,
     linear_operation,
     plain,
@@ -194,14 +195,7 @@ class _Walk:
         return plain(outputs)
 
     def evaluate(self, jaxpr: core.Jaxpr, consts: Sequence[jax.Array], args: Sequence[Value]) -> list[Value]:
-        env = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *args]))
-
-        def read(atom: core.Var | core.Literal) -> Value:
-            return atom.val if isinstance(atom, core.Literal) else env[atom]
-
-        for eqn in jaxpr.eqns:
-            env.update(zip(eqn.outvars, self._step(eqn, [read(atom) for atom in eqn.invars])))
-        return [read(atom) for atom in jaxpr.outvars]
+        return evaluated(jaxpr, consts, args, self._step)
 
     def _step(self, eqn: core.JaxprEqn, values: list[Value]) -> Sequence[Value]:
         forms = [v for v in values if isinstance(v, Form)]

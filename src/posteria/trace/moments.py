@@ -114,14 +114,7 @@ class _Walk:
         self.may_share = may_share
 
     def evaluate(self, jaxpr: core.Jaxpr, consts: Sequence[jax.Array], args: Sequence[Value]) -> list[Value]:
-        env = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *args]))
-
-        def read(atom: core.Var | core.Literal) -> Value:
-            return atom.val if isinstance(atom, core.Literal) else env[atom]
-
-        for eqn in jaxpr.eqns:
-            env.update(zip(eqn.outvars, self._step(eqn, [read(atom) for atom in eqn.invars])))
-        return [read(atom) for atom in jaxpr.outvars]
+        return operations.evaluated(jaxpr, consts, args, self._step)
 
     def _step(self, eqn: core.JaxprEqn, values: list[Value]) -> Sequence[Value]:
         random = [value for value in values if isinstance(value, Uncertain)]

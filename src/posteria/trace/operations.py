@@ -53,6 +53,24 @@ Shape = tuple[int, ...]
 Origins = tuple[frozenset[int], ...]
 
 
+def evaluated(
+    jaxpr: core.Jaxpr,
+    consts: Sequence[Any],
+    args: Sequence[Any],
+    step: Callable[[core.JaxprEqn, list[Any]], Sequence[Any]],
+    of_literal: Callable[[Any], Any] = lambda value: value,
+) -> list[Any]:
+    """The outputs of a jaxpr, `step(equation, its inputs)` giving those of each equation."""
+    env = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *args]))
+
+    def read(atom: core.Var | core.Literal) -> Any:
+        return of_literal(atom.val) if isinstance(atom, core.Literal) else env[atom]
+
+    for eqn in jaxpr.eqns:
+        env.update(zip(eqn.outvars, step(eqn, [read(atom) for atom in eqn.invars])))
+    return [read(atom) for atom in jaxpr.outvars]
+
+
 def plain(values: Sequence[Value]) -> list[jax.Array]:
     return [v.value if isinstance(v, Form) else v for v in values]
 
