@@ -1,6 +1,7 @@
 """A table in a file as a pandas frame: text with any delimiter, Parquet, Feather, Excel."""
 
 import io
+import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -58,12 +59,18 @@ def _read_text(
     missing = {name: sorted(MISSING.difference(levels.get(name, ()))) for name in texts.names}
     frame = _parsed(path, texts, na_values=missing)
     whole = [name for name in texts.names if frame[name].dtype.kind in "iuf" and not (frame[name] % 1).any()]
-    if whole:
+    if whole and _may_hold_codes(texts):
         written = _parsed(path, texts, na_values=missing, dtype=str, usecols=whole)
         for name in whole:
             if are_codes(written[name].dropna()):
                 frame[name] = written[name]
     return frame, _told(texts)
+
+
+def _may_hold_codes(texts: Texts) -> bool:
+    """Whether any field is digits that begin with a zero: a look at the text, before columns are read once more."""
+    end = rf'[{re.escape(texts.delimiter)}"\s]'
+    return re.search(rf"{end}0\d+(?:{end}|$)", texts.text, re.ASCII) is not None
 
 
 def as_written(frame: "pd.DataFrame", path: str | Path, encoding: str | None = None) -> "pd.DataFrame":
