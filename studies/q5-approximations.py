@@ -21,7 +21,7 @@ import posteria as po
 
 NAMES = ("map", "ensemble", "mean-field", "sgld", "sghmc", "sghmc-clr", "sms-ubu", "multiswag")
 NUM_SEEDS = 3
-SLOW = ("sgld", "sghmc", "sghmc-clr", "sms-ubu")  # of one seed on convolutions at small scale
+SLOW = ("sgld", "sghmc", "sghmc-clr", "sms-ubu")  # of one seed on what is not MNIST, at small scale
 # total variation and agreement; "hmc": a chain that is not in the reference
 PUBLISHED = {
     "hmc": (0.074, 0.940),
