@@ -114,7 +114,8 @@ def _chunk(kernel: Kernel, keep: Keep, thinning: int, capacity: int) -> Callable
         key = jax.random.wrap_key_data(key_data)
 
         def step(state: Tree, number: jax.Array) -> tuple[Tree, Tree]:
-            return kernel.step(jax.random.fold_in(key, number), state, data)
+            stepped: tuple[Tree, Tree] = _traced_once(kernel)(jax.random.fold_in(key, number), state, data)
+            return stepped
 
         def row(i: jax.Array, carry: tuple[Tree, Tree, Tree]) -> tuple[Tree, Tree, Tree]:
             state, rows, infos = carry
@@ -176,6 +177,13 @@ def _add_step(
     return state, jax.tree.map(jnp.add, total, info)
 
 
+@kept
+def _traced_once(kernel: Kernel) -> Callable[..., tuple[Tree, Tree]]:
+    """A step with a cache of its trace: what it leaves is seen first, and it is compiled in a loop afterwards."""
+    step: Callable[..., tuple[Tree, Tree]] = jax.jit(kernel.step)
+    return step
+
+
 class _Row(NamedTuple):
     """What a step leaves, seen without running it."""
 
@@ -192,7 +200,7 @@ def _traced_row(kernel: Kernel, keep: Keep, chain: Chain, data: Data) -> _Row:
 def _traced_row_of(kernel: Kernel, keep: Keep, signature: tree.Signature) -> _Row:
     def one_row(chain: Chain, data: Data) -> tuple[Tree, Tree]:
         key_data, state = chain
-        state, info = kernel.step(jax.random.wrap_key_data(key_data), state, data)
+        state, info = _traced_once(kernel)(jax.random.wrap_key_data(key_data), state, data)
         return keep(state), info
 
     treedef, leaves = signature

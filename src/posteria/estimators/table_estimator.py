@@ -23,7 +23,6 @@ from posteria.errors import DataError, SettingError
 from posteria.estimators import nested
 from posteria.estimators.stored import StoredEstimator
 from posteria.methods import registry
-from posteria.methods.gaussians.laplace import default_map
 from posteria.methods.points.map import MAP
 from posteria.models.likelihoods import Likelihood
 from posteria.models.model import Model, model_for
@@ -202,6 +201,8 @@ class TableEstimator(StoredEstimator):
         if isinstance(method, MAP):
             return replace(method, validation=VALIDATION)
         if getattr(method, "map", None) is not None:
+            from posteria.methods.gaussians.laplace import default_map  # and all that it stands on
+
             is_auto = method.map == "auto"
             climb = replace(default_map(Target(model, data)), tune=None) if is_auto else method.map
             return replace(method, map=replace(climb, validation=VALIDATION))
