@@ -18,8 +18,7 @@ from posteria.settings import LARGEST_INT
 from posteria.tree import Json, Params
 
 if TYPE_CHECKING:
-    from posteria.nn.blueprint import Blueprint
-    from posteria.nn.dense import MLP
+    from posteria.nn.blueprint import Build
 
 Activation = Callable[[jax.Array], jax.Array]
 
@@ -116,9 +115,9 @@ SIZED: dict[str, Callable[[str], Json]] = {  # what may follow a colon
     "mlp": lambda sizes: {"hidden": [int(size) for size in sizes.split(",") if sizes]},
     "resnet20-frn": lambda width: {"width": int(width)},
 }
-MODULES = {  # imported when a network is first used: tables must not wait for Flax
-    "mlp": ("dense", "MLP"),
-    "lenet_300_100": ("dense", "LeNet300100"),
+MODULES = {  # imported when a network is first used: `import posteria` must not wait for Flax
+    "mlp": ("blueprint", "MLP"),
+    "lenet_300_100": ("blueprint", "LeNet300100"),
     "lenet5": ("images", "LeNet5"),
     "resnet20_frn": ("images", "ResNet20FRN"),
     "cnn_lstm": ("text", "CNNLSTM"),
@@ -179,21 +178,19 @@ def _ready(name: str, **settings: Any) -> Network:
 def _made(name: str, settings: dict[str, Any]) -> Network:
     file, class_name = MODULES[name]
 
-    @cache  # what has the functions: it goes with this network
-    def made() -> "Blueprint | MLP":
-        constructor = getattr(import_module(f"posteria.nn.{file}"), class_name)
-        if file == "dense":
-            mlp: MLP = constructor(**settings)
-            return mlp
-        from posteria.nn.blueprint import Blueprint
-
-        return Blueprint(partial(constructor, **settings))
+    @cache  # a class and its settings, which go with this network
+    def module() -> "Build":
+        return partial(getattr(import_module(f"posteria.nn.{file}"), class_name), **settings)
 
     def init(key: jax.Array, x: Data = None) -> Params:
-        return made().init(key, x)
+        from posteria.nn.blueprint import parameters
+
+        return parameters(module(), key, x)
 
     def apply(params: Params, x: Data) -> jax.Array:
-        return made().apply(params, x)
+        from posteria.nn.blueprint import evaluate
+
+        return evaluate(module(), params, x)
 
     if any(map(callable, settings.values())):
         return Network(init, apply)

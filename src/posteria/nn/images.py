@@ -8,9 +8,8 @@ from flax import nnx
 
 from posteria.data.arrays import Data
 from posteria.errors import NetworkError
-from posteria.nn.blueprint import Dense
+from posteria.nn.blueprint import Dense, Normals
 from posteria.nn.convolution import Maps
-from posteria.nn.normals import Normals
 
 FRN_EPSILON = 1e-6  # added to the mean square
 
@@ -19,7 +18,7 @@ class Convolution(nnx.Module):
     def __init__(
         self, window: int, inputs: int, outputs: int, normals: Normals, stride: int = 1, padding: str = "SAME"
     ):
-        self.kernel = nnx.Param(normals.he(window, window, inputs, outputs))
+        self.kernel = normals.he(window, window, inputs, outputs)
         self.bias = nnx.Param(jnp.zeros(outputs))
         self.strides, self.padding = (stride, stride), padding
 

@@ -6,9 +6,8 @@ from flax import nnx
 
 from posteria.data.arrays import Data
 from posteria.errors import NetworkError
-from posteria.nn.blueprint import Dense
+from posteria.nn.blueprint import Dense, Normals
 from posteria.nn.convolution import convolution, max_pool
-from posteria.nn.normals import Normals
 
 FORGET_BIAS = 1.0  # added to the forget gate, so that memory is kept at first
 
@@ -27,8 +26,8 @@ class CNNLSTM(nnx.Module):
         cells: int,
     ) -> None:
         del x  # all sizes are settings
-        self.embedding = nnx.Param(normals.draw(1.0, vocabulary, embedding))
-        self.kernel = nnx.Param(normals.he(kernel, embedding, filters))
+        self.embedding = normals.draw(1.0, vocabulary, embedding)
+        self.kernel = normals.he(kernel, embedding, filters)
         self.bias = nnx.Param(jnp.zeros(filters))
         self.lstm = LSTM(filters, cells, normals)
         self.last = Dense(normals.lecun(cells, outputs))
@@ -66,8 +65,8 @@ class LSTM(nnx.Module):
 
     def __init__(self, inputs: int, cells: int, normals: Normals) -> None:
         std = (inputs + cells) ** -0.5
-        self.kernel = nnx.Param(normals.draw(std, inputs, 4 * cells))
-        self.recurrent_kernel = nnx.Param(normals.draw(std, cells, 4 * cells))
+        self.kernel = normals.draw(std, inputs, 4 * cells)
+        self.recurrent_kernel = normals.draw(std, cells, 4 * cells)
         self.bias = nnx.Param(jnp.zeros(4 * cells))
         self.cells = cells
 
