@@ -161,7 +161,8 @@ def tell(name: str) -> int:
     print(f"{name}: {JOURNEYS[name].__doc__}")
     for number, (file, count) in enumerate(seen.entries.items(), start=1):
         print(f"{number:4} {file:45} {count:7,} times, first from {seen.first_way(file)}")
-    print(f"  {num_files} files" + (f", at most {limit}" if limit else ""))
+    num_lines = sum(len((ROOT / file).read_text().splitlines()) for file in seen.entries)
+    print(f"  {num_files} files" + (f", at most {limit}" if limit else "") + f"; {num_lines:,} lines in all of them")
     rooms = Counter(layering.room(file) for file in sorted(seen.entries, key=place))
     print(
         "  from the ground up: " + ", ".join(f"{room} {count}" if count > 1 else room for room, count in rooms.items())

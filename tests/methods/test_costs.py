@@ -3,6 +3,7 @@
 import pytest
 
 import posteria as po
+from posteria.methods.chains import warmup
 from posteria.testing import linear_regression
 
 CLIMB = po.MAP(num_epochs=50, polish=False)
@@ -46,3 +47,13 @@ def test_a_polish_is_bounded_by_the_epochs(wrapped):
     known = linear_regression()
     taken = po.fit(known.model, known.data, wrapped(po.MAP(num_epochs=50)), progress=False).facts["gradients"]
     assert 50 < taken < 50 + 2 * 50
+
+
+def test_more_gradients_than_draws_have_use_for_are_not_spent():
+    """They would be steps between two draws, which no `max_seconds` interrupts."""
+    known = linear_regression()
+    method = po.EllipticalSlice(num_chains=1, num_draws=2, num_warmup=10, start="prior", max_gradients=10**9)
+    posterior = po.fit(known.model, known.data, method, progress=False)
+    assert posterior.num_draws == 2
+    assert posterior.facts["gradients"] < 100 * 2 * warmup.MOST_THINNING
+    assert any("was not spent" in note for note in posterior.facts["notes"])

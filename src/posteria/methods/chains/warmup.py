@@ -26,6 +26,7 @@ WARMUP_SHARE = 0.5  # of max_seconds that warm-up may use
 WARMUP_GRADIENTS = 0.4  # and of `max_gradients`, of what is left after the climb to the starts
 MEASURED_SHARE, LEAST_MEASURED = 0.2, 8  # of the rest, and steps: taken to see what a step costs
 MEASURED_STREAM = 8  # folded into the key of the draws
+MOST_THINNING = 1000  # steps from draw to draw that a budget buys: more bring nothing, and none of them is interrupted
 MOST_WARMUP = 1_000_000  # steps, whose windows are listed
 
 
@@ -241,14 +242,19 @@ class Allowance(NamedTuple):
         self, kernel: Kernel, key: jax.Array, starts: Any, data: Data, method: Any, info: Any, run: Run
     ) -> Pilot:
         """Some steps with what warm-up has tuned, not kept, whose cost says how many draws the rest is enough for; no
-        more than were asked for are kept."""
+        more than were asked for are kept, and what is left over is not spent."""
         if self.most is None:
             return Pilot(starts, method.num_draws, method.thinning)
         guess = _mean_cost(info) or method.assumed_gradients()
-        num_steps = max(LEAST_MEASURED, round(MEASURED_SHARE * self.left(run) / guess))
+        most_steps = max(MOST_THINNING, method.thinning) * method.num_draws
+        num_steps = max(LEAST_MEASURED, round(MEASURED_SHARE * min(self.left(run) / guess, most_steps)))
         key = jax.random.fold_in(key, MEASURED_STREAM)
         taken = run.stage("measure").loop(kernel, key, starts, data, num_steps=num_steps, final_when_late=True)
         num_steps = max(1, round(self.left(run) / (_mean_cost(taken.info) or guess)))
+        if num_steps > most_steps:
+            share = 1 - most_steps / num_steps
+            run.note(f"{share:.1%} of what max_gradients left for draws was not spent: more steps a draw bring nothing")
+        num_steps = min(num_steps, most_steps)
         num_draws = min(num_steps, method.num_draws)
         return Pilot(taken.state, num_draws, max(1, round(num_steps / num_draws)))
 
