@@ -37,6 +37,11 @@ def test_rows_times_steps_are_bounded(quality, factor):
     assert rows_seen(factor * FULL_ROWS) <= 1.1 * rows_seen(FULL_ROWS)
 
 
+def test_the_best_network_is_deeper_where_there_are_many_rows():
+    few, many = (recipe_for("best", "regression", np.linspace(0, 1, n), 1).network.spec for n in (999, 1000))
+    assert len(few["settings"]["hidden"]) < len(many["settings"]["hidden"])
+
+
 def test_the_resolution_is_that_of_targets_which_repeat():
     rng = np.random.default_rng(0)
     whole = rng.poisson(2.0, 200).astype(np.float32)
