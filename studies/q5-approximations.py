@@ -81,10 +81,13 @@ def report(asked: Problem, found: Found) -> None:
     print(f"{asked.name}, the paper's: " + " < ".join(sorted(shared, key=lambda name: PUBLISHED[name][0])))
     if len(shared) > 2:
         print(f"{asked.name}, rank correlation with the paper's: {stats.spearmanr(here, paper).statistic:.2f}")
-    for near, far in (("ensemble", "mean-field"), ("sghmc", "ensemble"), ("mean-field", "map")):
+    for near, far in (("ensemble", "mean-field"), ("sghmc", "ensemble"), ("mean-field", "map"), ("sms-ubu", "sghmc")):
         if near in found and far in found:
-            is_met = "met" if found[near][:, 0].mean() < found[far][:, 0].mean() else "MISSED"
-            print(f"{asked.name}: {near} nearer than {far}: {is_met}")
+            gain = found[far][:, 0].mean() - found[near][:, 0].mean()
+            error = float(np.hypot(*(stats.sem(found[name][:, 0]) for name in (near, far))))
+            is_met = "met" if gain > 0 else "MISSED"
+            said = "" if not np.isfinite(error) or abs(gain) > 2 * error else ": seeds do not tell them apart"
+            print(f"{asked.name}: {near} nearer than {far}: {is_met}, by {gain:.4f} ± {error:.4f}{said}")
 
 
 def draw(path: Path, everything: dict[str, Found]) -> None:
