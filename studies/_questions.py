@@ -152,6 +152,7 @@ MIDDLE = {"num_chains": 2, "num_draws": 30, "num_warmup": 1500, "thinning": 100}
 SHORT = {"num_chains": 2, "num_draws": 20, "num_warmup": 400, "thinning": 20}  # what convolutions bear
 SAMPLERS = {("mnist", "small"): LONG, ("mnist-28", "small"): LONG, ("imdb", "small"): MIDDLE, ("cifar", "small"): SHORT}
 BATCH = 80  # the paper's
+OTHER_KEYS = 1000  # after those of seeds
 
 
 def _point(scale: str) -> po.MAP:
@@ -184,18 +185,26 @@ def methods(asked: Problem, scale: str) -> dict[str, Any]:
 
 
 def fit(problem: Problem, name: str, method: Any, out: Path, key: int = 0, model: po.Model | None = None, **more: Any):
-    """Kept in its own folder, and found there again."""
+    """Kept in its own folder, and found there again.
+
+    From some starts a narrow ResNet has no finite density after the first step: such a fit is of another key, and that
+    is printed.
+    """
+
+    def under(key: int, folder: Path) -> po.Posterior:
+        asked = model or problem.model()
+        settings = {"key": key, "out": folder, "if_exists": "resume", "progress": False, **more}
+        return po.fit(asked, problem.train, method, **settings)
+
     folder = out / problem.name / name
-    return po.fit(
-        model or problem.model(),
-        problem.train,
-        method,
-        key=key,
-        out=folder,
-        if_exists="resume",
-        progress=False,
-        **more,
-    )
+    again = folder.with_name(f"{name}-again")
+    if not again.exists():
+        try:
+            return under(key, folder)
+        except po.errors.DensityError as error:
+            print(f"{problem.name}, {name}: {str(error).partition(';')[0]}", flush=True)
+    print(f"{problem.name}, {name}: key {key + OTHER_KEYS} in place of {key}", flush=True)
+    return under(key + OTHER_KEYS, again)
 
 
 def hmc(problem: Problem, scale: str, **changes: Any) -> po.HMC:
