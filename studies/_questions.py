@@ -197,7 +197,7 @@ def fit(problem: Problem, name: str, method: Any, out: Path, key: int = 0, model
         return po.fit(asked, problem.train, method, **settings)
 
     folder = out / problem.name / name
-    again = folder.with_name(f"{name}-again")
+    again = folder.with_name(f"{folder.name}-again")
     if not again.exists():
         try:
             return under(key, folder)
