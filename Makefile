@@ -6,9 +6,7 @@ PYTHONS ?=
 BIN := .venv/bin
 BENCH_BIN := .venv-bench/bin
 # fast tests compile more than they compute; slow ones are compiled as users have it
-# (with --xla_cpu_use_fusion_emitters=false beside it they take a third less, compiling anew: 36 -> 23 CPU seconds of
-# tests/laws/test_swag.py; it was tried on a few files, and stands here once all tests have passed with it)
-QUICK_TO_COMPILE := --xla_backend_optimization_level=0
+QUICK_TO_COMPILE := --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test slow mutants surface installs picture docs bench honesty study clean
