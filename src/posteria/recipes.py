@@ -5,7 +5,8 @@ Each is made of parts that anyone can name. `benchmarks/honesty.py` judges them:
 tables, and are reported on the other; what concerns classes was chosen on the other tables of `classes_tables.py`.
 Three choices have no such check: `MOST_BINNED` was decided on the tables of `benchmarks/classes.py`, that temperatures
 of classes have a prior was seen to matter on one of them, and the lengths and the depth of `best` rest on one split of
-airfoil (at 200 rows of two other tables a third layer helped on one and hurt on the other: `docs/results/airfoil.txt`).
+airfoil (on two other tables a third layer helped on one and hurt on the other, at 200 rows much, at 2,000 little:
+`docs/results/airfoil.txt`).
 """
 
 import math
