@@ -52,11 +52,22 @@ def test_every_operation_of_the_table_is_recorded():
     assert left == {"aten.empty"}  # which has no answer
 
 
+def same(one, other):
+    """Equal, but for the last bits of arrays: processors differ in those of an arctangent."""
+    if isinstance(one, dict) and set(one) == set(other) == {"array"}:
+        left, right = np.asarray(decoded(one)), np.asarray(decoded(other))
+        near = np.allclose(left, right, rtol=1e-6, equal_nan=True) if left.dtype.kind == "f" else (left == right).all()
+        return one["array"][:2] == other["array"][:2] and bool(near)
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(map(same, one, other))
+    return one == other
+
+
 def test_what_is_recorded_is_what_is_called():
     """Were the calls changed, the record would be of others."""
-    assert [record[:3] for record in RECORDS] == [
-        [name, operations.encoded(arguments), keywords] for name, arguments, keywords in operations.calls()
-    ]
+    called = [[name, operations.encoded(arguments), keywords] for name, arguments, keywords in operations.calls()]
+    strange = [one[0] for one, other in zip(RECORDS, called) if not same(one[:3], other)]
+    assert len(RECORDS) == len(called) and not strange
 
 
 def test_a_registered_operation_comes_first(monkeypatch):
