@@ -5,7 +5,10 @@ import numpy as np
 import pytest
 
 import posteria as po
+from posteria import tree
 from posteria.errors import SettingError
+from posteria.methods.virial import virials
+from posteria.models.target import Target
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +45,29 @@ def test_to_a_suggested_step_weights_of_3_are_a_temperature_of_a_third(linear):
 
     weighted, tempered = step(0.5, 1.0, np.full(40, 3.0, np.float32)), step(0.5 * 3**0.5, 1 / 3)
     assert weighted == pytest.approx(3**0.5 * tempered, rel=0.001)
+
+
+def _stretched(key, batch):
+    return (3 * batch[0], *batch[1:])
+
+
+def test_to_a_suggested_step_augmented_rows_are_the_rows_and_twice_as_noisy_at_half_of_them(linear):
+    """Rows of a batch are drawn without replacement, which gains nothing where they change each time."""
+    model, (x, y) = linear
+    start = model.network.init(jax.random.key(0), x[:1])
+    method = po.SGHMC(num_chains=1, num_draws=1, num_warmup=0, thinning=1, batch_size=20)
+    augmented = po.fit(model, (x, y), method, start=start, augment=_stretched, progress=False)
+    plain = po.fit(model, (3 * x, y), method, start=start, progress=False)
+    assert augmented.info["step_size"][0, 0] == pytest.approx(0.5**0.5 * plain.info["step_size"][0, 0], rel=0.001)
+
+
+def test_the_heat_of_a_fit_with_augmentation_is_that_of_the_augmented_rows(linear):
+    model, (x, y) = linear
+    target = Target(model, (x, y)).augmented(_stretched)
+    draws = np.random.default_rng(0).normal(size=(2, 8, tree.size(target.structs))).astype(np.float32)
+    found, wanted = (virials(jax.random.key(1), each, draws, 40) for each in (target, Target(model, (3 * x, y))))
+    for name, values in wanted.items():
+        np.testing.assert_allclose(found[name], values, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(

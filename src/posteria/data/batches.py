@@ -101,6 +101,11 @@ def sampled(data: Data, key: jax.Array, num_data: int, count: int) -> Data:
     return rows(data, np.asarray(chosen)) if hasattr(data, "read_rows") else take(data, chosen)
 
 
+def augmented(batch: Data, key: jax.Array, augment: Augment | None) -> Data:
+    """Rows that were chosen outside a step, as `augment` changes those of one."""
+    return batch if augment is None else augment(jax.random.fold_in(key, AUGMENT_STREAM), batch)
+
+
 def there_and_back(step: jax.Array, num_batches: int) -> jax.Array:
     """The number of the batch of a step, where an epoch's batches come forward, then in reverse, then anew."""
     sweep, place = step // (2 * num_batches), step % (2 * num_batches)

@@ -1,7 +1,8 @@
 """How hot draws are, by the virial identity: E[-(z - c) . grad log p(z)] is the dimension under p, for any constant c.
 
 A chain whose step is too large, or whose batches are too noisy, settles in a wider distribution than p: its mean is
-above 1 a dimension. So it is along one direction, and that in which p is stiffest shows the most of it.
+above 1 a dimension. So it is along one direction, and that in which p is stiffest shows the most of it. Where batches
+are augmented, p is what they say on average.
 """
 
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from posteria import tree
 from posteria.compiled import kept
 from posteria.curvature.stiffness import UNITS_ITERATIONS, leading_direction
 from posteria.data.arrays import Data, is_source
-from posteria.data.batches import Batch, sampled
+from posteria.data.batches import Batch, augmented, sampled
 from posteria.models.coordinates import coordinates
 from posteria.models.target import Density, Target
 
@@ -60,7 +61,7 @@ def _compiled(target: Target | Density, batch_size: int) -> tuple[Callable[..., 
     flat, unravel = coordinates(target), tree.unraveller(target.structs)
 
     def some_rows(key: jax.Array, data: Data | None, count: int) -> Data | None:
-        return None if data is None else sampled(data, key, target.num_data, count)
+        return None if data is None else augmented(sampled(data, key, target.num_data, count), key, target.augment)
 
     def of_draw(key: jax.Array, weights: jax.Array, centre: jax.Array, direction: jax.Array, data: Any) -> Any:
         z, c = (flat.to_units(unravel(each)) for each in (weights, centre))

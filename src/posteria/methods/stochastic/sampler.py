@@ -20,6 +20,7 @@ from posteria.data.arrays import Data, parts
 from posteria.data.batches import (
     Augment,
     RowsAhead,
+    augmented,
     batch_indices,
     batch_of,
     num_steps_per_epoch,
@@ -159,7 +160,7 @@ class StochasticGradientSampler(ChainCosts):
             thinning=self.thinning,
             keep=_keeper(flat),
         )
-        _note_heat(chains.info, batch_size == target.num_data, run)
+        _note_heat(chains.info, batch_size == target.num_data and target.augment is None, run)
         info = chains.info._asdict() | virials(key_virials, target, chains.kept, batch_size)
         draws = Draws(bare.structs, chains.kept, info)
         draws.facts = {} if self.step_size else {"excess": EXCESS}
@@ -366,7 +367,7 @@ def _first_step_size(
         return jnp.asarray(settings.step_size, position.dtype)
     noise = 0.0
     if data is not None:
-        data = sampled(data, key, target.num_data, CURVATURE_ROWS)
+        data = augmented(sampled(data, key, target.num_data, CURVATURE_ROWS), key, target.augment)
         noise = settings.weight_noise * _noise_per_curvature(target, settings.batch_size, position.size)
     if settings.variance_reduction:
         noise *= CONTROLLED
@@ -378,10 +379,12 @@ def _noise_per_curvature(target: Target | Density, batch_size: int, size: int) -
 
     The variance is (N/B - 1) / T^2 of the information in all rows, which is T curvatures where residuals are those of
     the likelihood. At draws they are (1 - h + T h) times as large in the square: a row's leverage h, at most one weight
-    a row, is what a hotter posterior adds to them, and what the fit has taken from them.
+    a row, is what a hotter posterior adds to them, and what the fit has taken from them. Augmentation is drawn anew
+    each time: the 1 that comes of rows without replacement is not gained.
     """
     leverage = min(1.0, size / target.num_data) if target.temperature > 1.0 else 0.0
-    return (target.num_data / batch_size - 1.0) * ((1.0 - leverage) / target.temperature + leverage)
+    gained = 0.0 if target.augment else 1.0
+    return (target.num_data / batch_size - gained) * ((1.0 - leverage) / target.temperature + leverage)
 
 
 def _weight_noise(data: Data) -> float:
