@@ -3,10 +3,14 @@
 import jax
 import numpy as np
 import pytest
+from scipy.linalg import solve_discrete_lyapunov
 
 import posteria as po
 from posteria import tree
 from posteria.errors import SettingError
+from posteria.methods.stochastic.sampler import COOLED, EXCESS
+from posteria.methods.stochastic.schedules import factor
+from posteria.methods.stochastic.sghmc import underdamped_langevin
 from posteria.methods.virial import virials
 from posteria.models.target import Target
 
@@ -45,6 +49,26 @@ def test_to_a_suggested_step_weights_of_3_are_a_temperature_of_a_third(linear):
 
     weighted, tempered = step(0.5, 1.0, np.full(40, 3.0, np.float32)), step(0.5 * 3**0.5, 1 / 3)
     assert weighted == pytest.approx(3**0.5 * tempered, rel=0.001)
+
+
+def _excess_at_the_end_of_a_cycle(length, noise, momentum=0.9):
+    """Of SGHMC's variance where a Gaussian is stiffest, followed step by step; a batch's noise is of the curvature."""
+    first = float(underdamped_langevin(momentum).suggest(np.float32(1.0), COOLED * noise))
+    one_cycle, added = np.eye(2), np.zeros((2, 2))
+    for number in range(length):
+        step = first * float(factor("cyclical", number, 0, length))
+        drift = np.array([[1.0, 0.5 * step], [0.0, 1.0]])
+        mixed = drift @ np.diag([1.0, momentum]) @ drift
+        moved = mixed @ [[1.0, 0.0], [-step, 1.0]]
+        by_noise, by_mixing = mixed @ [0.0, step * noise**0.5], drift @ [0.0, (1 - momentum**2) ** 0.5]
+        added = moved @ added @ moved.T + np.outer(by_noise, by_noise) + np.outer(by_mixing, by_mixing)
+        one_cycle = moved @ one_cycle
+    return solve_discrete_lyapunov(one_cycle, added)[0, 0] - 1.0
+
+
+def test_at_the_end_of_a_cycle_variances_are_too_large_by_at_most_half_and_in_the_worst_case_by_that():
+    excess = [_excess_at_the_end_of_a_cycle(*each) for each in ((5, 5.0), (20, 2.0), (50, 5.0), (150, 100.0))]
+    assert 0.95 * EXCESS < max(excess) <= EXCESS
 
 
 def _stretched(key, batch):

@@ -48,6 +48,7 @@ CLIMB_STEPS = 3000  # of the optimiser that finds a start, where batches are sma
 EXCESS = 0.5  # of the variance in any direction, at most, that a suggested step may cause
 HOT = 1.2  # mean squared momentum, where 1 is right, that the user is told of
 CONTROLLED = 0.1  # of a batch's gradient variance is left by an anchor, at most
+COOLED = 0.75  # of the excess of a cycle's first step is left at its end, at most: there steps are small
 CURVATURE_ROWS = 2048  # of the data, at most, that the curvature is read from
 VIRIAL_STREAM = 9  # folded into the key of the draws
 
@@ -371,6 +372,8 @@ def _first_step_size(
         noise = settings.weight_noise * _noise_per_curvature(target, settings.batch_size, position.size)
     if settings.variance_reduction:
         noise *= CONTROLLED
+    if settings.schedule == "cyclical":
+        noise *= COOLED
     return transformation.suggest(stiffness(flat, position, scale, data), noise)
 
 
