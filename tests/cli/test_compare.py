@@ -10,7 +10,10 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
+import posteria as po
 from posteria.cli import app
+from posteria.cli.set_option import with_settings
+from posteria.errors import SettingError
 
 QUICK = ("--methods", "map,constant-guess", "--reference", "none", "--network", "mlp:4", "--quiet")
 
@@ -47,6 +50,20 @@ class TestConstantGuess(ProcedureLaws):
 
 def invoke(*arguments):
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def test_settings_of_methods_are_those_of_the_one_that_is_named():
+    names, pairs = (
+        ["map", "ensemble", "sghmc"],
+        ["ensemble.method.num_epochs=3", "sghmc.step_size=0.1", "ensemble.size=2"],
+    )
+    found = with_settings(names, pairs)
+    assert found == [po.MAP(), po.Ensemble(po.MAP(num_epochs=3), 2), po.SGHMC(step_size=0.1)]
+    for wrong in ("num_epochs=3", "swag.rank=3", "map=3"):
+        with pytest.raises(SettingError, match="METHOD one of"):
+            with_settings(names, [wrong])
+    refused = invoke("compare", "diabetes", *QUICK, "--methods", "map", "--set", "map.epochs=3")
+    assert refused.exit_code == 1 and "no setting 'epochs'" in refused.output
 
 
 @pytest.fixture

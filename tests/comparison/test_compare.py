@@ -270,8 +270,10 @@ def test_a_reference_made_elsewhere_is_read_from_a_file(done, tmp_path):
     theirs = row_of(comparison.results, "map")["scores"]["w1"]["by_seed"][0]
     assert mine == pytest.approx(theirs, rel=0.02)
     np.savez(tmp_path / "wrong.npz", probs=np.ones((3, 2)))
-    failed = small.compare(None, reference=tmp_path / "wrong.npz", seeds=1, methods={"map": small.METHODS["map"]})
-    assert row_of(failed.results, "given-reference")["status"] == "failed"
+    with pytest.raises(DataError, match="probs"):  # before anything is fitted
+        small.compare(None, reference=tmp_path / "wrong.npz", seeds=1)
+    with pytest.raises(DataError, match="one split"):
+        small.compare(None, reference=tmp_path / "truth.npz", seeds=2)
     with pytest.raises(DataError, match="no file"):
         small.compare(None, reference=tmp_path / "none.npz")
 

@@ -50,8 +50,10 @@ def test_quantiles_have_an_index_too():
         ({"probs": PROBS, "index": np.array([0, 1, 2, 3, 4, 4])}, "index has 4 2 times"),
         ({"probs": PROBS, "index": np.arange(1, NUM_ROWS + 1)}, "lacks 1 of 6 test rows, the first 0"),
         ({"probs": PROBS, "index": np.arange(NUM_ROWS) + 0.5}, "whole numbers"),
-        ({"probs": PROBS[:, :4]}, r"\(6, 4\)"),
-        ({"probs": 2 * PROBS}, "no distribution"),
+        ({"probs": PROBS[:, :4]}, r"\(6, 4\).* wanted 10, one for each"),
+        ({"probs": PROBS, "classes": [*NAMES[:9], "Index"]}, "'Index'.* name no class"),
+        ({"probs": PROBS[:, :9], "classes": NAMES[:9]}, "9 columns beside 'index'"),
+        ({"probs": 2 * PROBS}, "6 of 6 rows of probs are no distribution, the first is row 0: its sum is 2"),
         ({"samples": PROBS}, "probs"),
     ],
 )

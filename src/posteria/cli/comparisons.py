@@ -37,6 +37,12 @@ def compare(
             help="Names, separated by commas (also mypkg:Mine); six that matter otherwise.", show_default=False
         ),
     ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", help="A setting of a method, as map.num_epochs=30; may be given again.", show_default=False
+        ),
+    ] = None,
     network: NetworkText = "mlp:50,50",
     prior_std: PriorStd = None,
     temperature: Annotated[float, typer.Option(help="Below 1: a cold posterior.")] = 1.0,
@@ -104,6 +110,7 @@ def compare(
     if data is not None:
         recipe |= {
             "target": target,
+            "settings": settings or [],
             "kind": kind,
             "network": network,
             "prior_std": prior_std,

@@ -12,6 +12,18 @@ if TYPE_CHECKING:
 METHODS = ("method", "map", "swag")  # settings that are themselves methods: of an ensemble, a subspace, Laplace, SWAG
 
 
+def with_settings(names: list[str], pairs: list[str]) -> list[Any]:
+    """The methods of these names; `map.num_epochs=30` is a setting of the one called so."""
+    own: dict[str, list[str]] = {name: [] for name in names}
+    for pair in pairs:
+        name = next((name for name in names if pair.startswith(f"{name}.")), None)
+        if name is None:
+            wanted = f"--set METHOD.SETTING=VALUE, METHOD one of {names}"
+            raise SettingError(f"--set {pair}", wanted, f"write --set {names[0]}.{pair.rpartition('.')[2] or 'x=1'}")
+        own[name].append(pair[len(name) + 1 :])
+    return [build_method(name, own[name]) for name in names]
+
+
 def build_method(name: str, pairs: list[str]) -> Any:
     """The method with its settings (`method.num_epochs=30` is one of the method inside it); an unknown one is refused
     with the list of those there are."""

@@ -50,7 +50,9 @@ def planned(recipe: Json) -> "Plan":
     """The comparison that a command line asks for."""
     import jax
 
+    from posteria.cli.set_option import with_settings
     from posteria.comparison.api import plan
+    from posteria.comparison.enter.entries import default_methods
     from posteria.comparison.tour import tour
     from posteria.models.priors import Normal
 
@@ -61,6 +63,8 @@ def planned(recipe: Json) -> "Plan":
     if words["data"] is None:
         reference = words.pop("reference")
         return tour(words.pop("methods"), None if reference == "nuts" else reference, **_without(words, "data"))
+    if settings := words.pop("settings"):
+        words["methods"] = with_settings(words["methods"] or default_methods(), settings)
     prior_std = words.pop("prior_std")
     prior = None if prior_std is None else Normal(prior_std)
     return plan(words.pop("data"), words.pop("target"), prior=prior, **words)

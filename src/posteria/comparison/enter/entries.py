@@ -59,7 +59,8 @@ class Entry:
     @property
     def labels(self) -> list[str]:
         if self.method is None:
-            return [] if self.arrays is None else ["made elsewhere: its convergence is not known here"]
+            order = [] if given.INDEX in (self.arrays or {}) else ["no index: taken in the order of the test rows"]
+            return [] if self.arrays is None else ["made elsewhere: its convergence is not known here", *order]
         found = [getattr(each, "model_differs", "") for each in _with_inner(self.method)]
         return [f"another model: {text}" for text in dict.fromkeys(filter(None, found))]
 
@@ -97,7 +98,11 @@ def as_entries(methods: Iterable[Any] | Mapping[str, Any] | None, with_baselines
 
 
 def for_problem(entries: list[Entry], problem: Problem) -> list[Entry]:
-    """Without baselines that do not take such data."""
+    """Without baselines that do not take such data; predictions made elsewhere that are not of it are refused."""
+    for entry in entries:
+        if entry.arrays is not None:
+            for fold in problem.folds:
+                given.of_fold(entry.arrays, problem, fold)
     x = problem.folds[0].train[0]
     shape = num_rows(x), num_features(x)
     there = baselines.present()

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from posteria.comparison.ask import Fold, Problem
 from posteria.comparison.enter.baselines import SAMPLE_LEVELS, ProbsPredictive, QuantilePredictive
 from posteria.data.arrays import Data
 from posteria.data.formats import read_all_npz
@@ -59,6 +60,20 @@ def _read_csv(path: Path) -> dict[str, np.ndarray]:
     return arrays if is_class.all() else arrays | {INDEX: values[:, ~is_class][:, 0]}
 
 
+def of_fold(arrays: dict[str, np.ndarray], problem: Problem, fold: Fold) -> GivenPredictions:
+    """Of the test rows of the first split: a file is of one."""
+    if fold is not problem.folds[0]:
+        raise DataError("a reference from a file is of one split", "one seed", "compare with seeds=1")
+    found = predictions(arrays, problem.kind, fold.test_rows, problem.data["class_names"])
+    if found.num_rows != len(fold.y_test):
+        raise DataError(
+            f"the reference has {found.num_rows} rows",
+            f"the {len(fold.y_test)} test rows of the first split",
+            f"with {INDEX}, the number of each row, there may be others too",
+        )
+    return found
+
+
 def predictions(
     arrays: dict[str, np.ndarray], kind: str, test_rows: np.ndarray | None = None, class_names: Any = ()
 ) -> GivenPredictions:
@@ -88,7 +103,8 @@ def _order(index: np.ndarray, test_rows: np.ndarray | None) -> np.ndarray:
     numbers = numbers.astype(np.int64)
     values, counts = np.unique(numbers, return_counts=True)
     if (counts > 1).any():
-        raise DataError(f"index has {values[counts > 1][0]} {counts.max()} times", "every row once")
+        found = f"index has {values[counts > 1][0]} {counts[counts > 1][0]} times"
+        raise DataError(found, "every row once", "leave out the lines that repeat a row")
     wanted = np.arange(len(numbers)) if test_rows is None else np.asarray(test_rows)
     missing = np.setdiff1d(wanted, numbers)
     if len(missing):
@@ -103,10 +119,26 @@ def _order(index: np.ndarray, test_rows: np.ndarray | None) -> np.ndarray:
 
 def _checked(probs: np.ndarray, named: np.ndarray | None, class_names: list[str]) -> np.ndarray:
     """In the order of the classes."""
+    names = [] if named is None else list(map(str, named))
     if probs.ndim != 2 or (class_names and probs.shape[1] != len(class_names)):
-        raise DataError(f"probs is {probs.shape}", f"(n, {len(class_names)}), a column for each of {class_names}")
-    if not (np.isfinite(probs).all() and (probs >= 0).all() and (abs(probs.sum(1) - 1) < SUM_ERROR).all()):
-        raise DataError("rows of probs that are no distribution", "numbers from 0 that add up to 1 in each row")
-    if named is not None and sorted(named) == sorted(class_names):
-        probs = probs[:, [list(named).index(name) for name in class_names]]
+        found = f"probs is {probs.shape}" if named is None else f"{len(names)} columns beside {INDEX!r}: {names[:20]}"
+        wanted = f"{len(class_names)}, one for each of {class_names}"
+        raise DataError(found, wanted, f"name the column of row numbers {INDEX!r}, and leave out what is no class")
+    is_wrong = ~(np.isfinite(probs).all(1) & (probs >= 0).all(1) & (abs(probs.sum(1) - 1) < SUM_ERROR))
+    if is_wrong.any():
+        first = int(is_wrong.argmax())
+        raise DataError(
+            f"{is_wrong.sum()} of {len(probs)} rows of probs are no distribution, the first is row {first}: its sum is "
+            f"{probs[first].sum():.4g}, its least {probs[first].min():.4g}",
+            "numbers from 0 that add up to 1 in each row",
+            "write probabilities, not logits",
+        )
+    if sorted(names) == sorted(class_names):
+        probs = probs[:, [names.index(name) for name in class_names]]
+    elif known := sorted(set(names) & set(class_names)):
+        raise DataError(
+            f"columns {sorted(set(names) - set(class_names))} name no class, {known} do",
+            f"the names {class_names}, or none of them",
+            "spell all as the classes are, or number the columns, to have them taken in order",
+        )
     return probs / probs.sum(1, keepdims=True)

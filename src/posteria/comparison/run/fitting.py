@@ -73,7 +73,7 @@ def fit_row(
 ) -> Fitted:
     """`on_log` is told of each epoch."""
     if entry.arrays is not None:
-        return Fitted(_given(problem, fold, entry), Record("done"))
+        return Fitted(given.of_fold(entry.arrays, problem, fold), Record("done"))
     if entry.posterior is not None:
         return Fitted(_published(problem, fold, entry), Record("done"))
     if entry.role == "baseline":
@@ -199,17 +199,6 @@ def _tune(problem: Problem, fold: Fold, method: Any) -> tuple[Any, Json, str]:
         costs["compile_seconds"] += timed.compiling
     trouble = f"{len(failures)} of {len(candidates)} settings that were tried failed: {failures[0]}" if failures else ""
     return candidates[int(np.argmin(losses))], costs, trouble
-
-
-def _given(problem: Problem, fold: Fold, entry: Entry) -> Any:
-    found = given.predictions(entry.arrays, problem.kind, fold.test_rows, problem.data["class_names"])
-    if found.num_rows != len(fold.y_test):
-        raise DataError(
-            f"the reference has {found.num_rows} rows", f"the {len(fold.y_test)} test rows of the first split"
-        )
-    if fold is not problem.folds[0]:
-        raise DataError("a reference from a file is of one split", "one seed", "compare with seeds=1")
-    return found
 
 
 def _published(problem: Problem, fold: Fold, entry: Entry) -> Any:
