@@ -1,4 +1,4 @@
-"""Three rules for the whole suite, about compiled code.
+"""Four rules for the whole suite: three about compiled code.
 
 It does not outlive its module: a process may hold only so many maps of memory (65,530 by default on Linux), and every
 compiled function takes some, so that a worker that kept all of them would be aborted in the middle of the suite.
@@ -6,6 +6,8 @@ compiled function takes some, so that a worker that kept all of them would be ab
 It is kept on disk, for other workers, for the processes that tests start, and for the next run.
 
 A clean clone has none, and most of a test's time is compiling: those of `dear.txt` are slow ones.
+
+What a test registers is there for that test alone: tests that walk the registry may come after it.
 """
 
 import os
@@ -19,6 +21,7 @@ import jax  # noqa: E402  (reads these as it is imported)
 import pytest  # noqa: E402
 
 from posteria import compiled  # noqa: E402
+from posteria.methods import registry  # noqa: E402
 
 compiled.MANY_DROPPED = 10**9  # networks: by these rules code is let go of module by module, and not sooner
 
@@ -39,3 +42,9 @@ def pytest_runtest_setup(item):
     if item.module is not _module and _module is not None:
         jax.clear_caches()
     _module = item.module
+
+
+@pytest.fixture(autouse=True)
+def registered(monkeypatch):
+    monkeypatch.setattr(registry, "_registered", dict(registry._registered))
+    monkeypatch.setattr(registry, "_baselines", dict(registry._baselines))

@@ -135,8 +135,7 @@ def tailed(num_rows: int) -> np.ndarray:
     return 5.0 + np.random.default_rng(3).standard_t(3, size=num_rows)
 
 
-def test_a_baseline_of_ones_own_is_registered_and_needs_no_honest_widths(monkeypatch):
-    monkeypatch.setattr(registry, "_baselines", {})
+def test_a_baseline_of_ones_own_is_registered_and_needs_no_honest_widths():
     po.register(Middle)
     assert baselines.present()["middle"] is Middle
     assert [entry.name for entry in as_entries(["map"], True, None) if entry.role == "baseline"][-1] == "middle"

@@ -29,8 +29,7 @@ class LastStep:
         return po.MAP(num_epochs=self.num_epochs).fit(key, target, start, run)
 
 
-def test_a_registered_method_is_found_by_name(monkeypatch):
-    monkeypatch.setattr(registry, "_registered", {})  # it is there for this test alone
+def test_a_registered_method_is_found_by_name():
     po.register(LastStep)
     assert "last-step" in po.methods()
     posterior = po.fit(KNOWN.model, KNOWN.data, "last-step", progress=False)
