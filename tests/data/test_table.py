@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 from posteria.data import Encoder, from_frame, read_csv, read_frame
+from posteria.data.cells import with_points
 from posteria.data.table_file import as_written
 from posteria.errors import DataError, SettingError
 
@@ -234,3 +235,49 @@ def test_cells_are_written_as_they_were_read(tmp_path):
     assert frame["zip"].tolist() == ["01067", "10115"]
     path = write(tmp_path, "a;b\n1,5;2\n")
     assert as_written(read_frame(path), path)["a"].tolist() == [1.5]
+
+
+@pytest.mark.parametrize(
+    ("texts", "spelling", "first"),
+    [
+        (["{:,.2f} €", "€ {:,.2f}", "EUR {:,.2f}"], "1,234.5", 179_924.5),
+        (["{:,} €", "CHF {:,}"], "1 234,5", 179_924.0),
+    ],
+)
+def test_amounts_are_read_in_the_spellings_of_many_countries(texts, spelling, first):
+    amounts = np.array([179_924, 95_000, 1_250, 640, *np.random.default_rng(0).integers(1_000, 2_000_000, 60)])
+    for text in texts:
+        made = [text.format(amount + (first % 1)) for amount in amounts]
+        for group in ["\u00a0", "\u202f", " ", "'"] if spelling == "1 234,5" else [","]:
+            frame = pd.DataFrame({"a": [each.replace(",", group) for each in made], "y": made})
+            table = from_frame(frame, "y")
+            assert table.kind == "regression" and table.y[0] == first
+            found = table.plan.columns[0]
+            assert found.taken == "number" and found.spelling.startswith(spelling) and table.x[0, 0] == first
+
+
+def test_points_between_thousands_are_none_of_a_decimal_where_commas_are(tmp_path):
+    """Without one value of a million, 179.924 was read as 179.924."""
+    rows = "".join(f"{i},5;{1000 + 37 * i:,}\n".replace(",", ".", 2).replace(".", ",", 1) for i in range(1, 40))
+    frame = read_frame(write(tmp_path, "size;price\n" + rows))
+    assert frame["price"][0] == "1.037"
+    as_target, as_feature = from_frame(frame, "price"), from_frame(frame, "size")
+    np.testing.assert_array_equal(as_target.y, 1000 + 37 * np.arange(1, 40))
+    np.testing.assert_array_equal(as_feature.x[:, 0], as_target.y)
+    assert as_feature.plan.columns[0].spelling == "1.234,5"
+    assert with_points(["1.037", "900", None]) == ["1037", "900", None]  # what an export reads of such a file
+    assert with_points(["0,5", "12"]) == ["0.5", "12"] and with_points(["1,5", "2.5"]) == ["1.5", "2.5"]
+
+
+@pytest.mark.parametrize("units", [("{}k", "{}M"), ("{} kg", "{} g"), ("${}", "€{}"), ("{}%", "{}")])
+def test_a_target_in_two_units_is_refused(units):
+    """179.9k and 1.2M were 179.9 and 1.2."""
+    values = [units[i % 3 == 0].format(100 + i) for i in range(60)]
+    frame = pd.DataFrame({"a": np.arange(60) / 7, "y": values})
+    with pytest.raises(DataError, match=r"'y' holds .* such values"):
+        from_frame(frame, "y")
+    with pytest.raises(DataError, match="mostly numbers but holds"):  # it was left out as a name of its row
+        from_frame(frame, "a")
+    frame.attrs["decimal"] = ","
+    with pytest.raises(DataError, match="mostly numbers but holds"):
+        from_frame(frame, "a")

@@ -19,12 +19,22 @@ NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?|[-+]?inf(inity)?", r
 WHOLE = re.compile(r"[-+]?\d{1,400}", re.ASCII)
 PADDED = re.compile(r"0\d+", re.ASCII)  # a code, as 01067, and no number
 TRUTHS = {"true": True, "false": False}
-SIGNS = r"[$€£¥%]?"
+CURRENCY = (
+    r"(?:[$€£¥₹₽₩₺₴₪฿]|R\$|US\$|kr|zł|Rs\.?|"
+    "AUD|BRL|CAD|CHF|CNY|CZK|DKK|EUR|GBP|HUF|INR|JPY|NOK|NZD|PLN|SEK|USD|ZAR)"
+)
 UNIT = r"(?:\s?[A-Za-zµ°²³/ .]{1,12})"
-SPELLINGS = {  # of numbers in text, other than plain; a unit is the same for all
-    "1,234.5": re.compile(rf"[-+]?\s?{SIGNS}\s?[-+]?(\d{{1,3}}(,\d{{3}})+|\d+)(\.\d+)?\s?{SIGNS}{UNIT}?", re.ASCII),
-    "1.234,5": re.compile(rf"[-+]?\s?{SIGNS}\s?[-+]?(\d{{1,3}}(\.\d{{3}})+|\d+)(,\d+)?\s?{SIGNS}{UNIT}?", re.ASCII),
+_BEFORE = rf"(?P<sign>[-+]?)\s?(?:{CURRENCY}|%)?\s?(?P<other>[-+]?)"
+_AFTER = rf"\s?(?:{CURRENCY}|%)?{UNIT}?"
+SPELLINGS = {  # of numbers in text, other than plain; what stands in a spelling after these is the unit, one for all
+    "1,234.5": re.compile(rf"{_BEFORE}(?P<whole>\d{{1,3}}(?:,\d{{3}})+|\d+)(?P<part>\.\d+)?{_AFTER}", re.ASCII),
+    "1.234,5": re.compile(rf"{_BEFORE}(?P<whole>\d{{1,3}}(?:\.\d{{3}})+|\d+)(?P<part>,\d+)?{_AFTER}", re.ASCII),
+    "1 234,5": re.compile(rf"{_BEFORE}(?P<whole>[1-9]\d?\d?(?:[ ']\d{{3}})+|\d+)(?P<part>[.,]\d+)?{_AFTER}", re.ASCII),
 }
+STYLE_WIDTH = len("1,234.5")
+_COMMAS = re.compile(r"[-+]?(?:\d{1,3}(?:\.\d{3})+|\d+)(?:,\d+)?", re.ASCII)  # thousands apart by points
+# spaces, an apostrophe and a minus as typesetters have them
+_TIDY = str.maketrans({"\u00a0": " ", "\u202f": " ", "\u2009": " ", "\u2019": "'", "\u2212": "-"})
 
 
 def is_missing(value: Any) -> bool:
@@ -44,12 +54,11 @@ def numbers(values: np.ndarray, spelling: str = "") -> tuple[np.ndarray, np.ndar
 
 
 def _number(value: Any, spelling: str) -> float:
-    """NaN where it is none."""
+    """NaN where it is none, or has another unit."""
     if isinstance(value, str):
-        text = value.strip()
-        if spelling and SPELLINGS[spelling].fullmatch(text):
-            text = re.sub(rf"{UNIT}$|[$€£¥%\s]", "", text)
-            text = text.replace(",", "") if spelling == "1,234.5" else text.replace(".", "").replace(",", ".")
+        text = tidy(value)
+        if spelling and (SPELLINGS[spelling[:STYLE_WIDTH]].fullmatch(text) or ("." in text and "." in spelling[:2])):
+            return _spelled(text, spelling)
         return float(text) if NUMBER.fullmatch(text) else np.nan
     try:
         return float(value)
@@ -57,10 +66,23 @@ def _number(value: Any, spelling: str) -> float:
         return np.nan
 
 
+def _spelled(text: str, spelling: str) -> float:
+    style, unit = spelling[:STYLE_WIDTH], spelling[STYLE_WIDTH + 1 :]
+    found = SPELLINGS[style].fullmatch(text)
+    if found is None or unit_of(text) not in ((unit,) if unit == "%" else ("", unit)):
+        return np.nan
+    whole = re.sub(r"[,.' ]", "", found["whole"])
+    number = f"{found['sign']}{found['other']}{whole}{(found['part'] or '').replace(',', '.')}"
+    return float(number) if NUMBER.fullmatch(number) else np.nan
+
+
+def tidy(text: str) -> str:
+    return text.translate(_TIDY).strip()
+
+
 def unit_of(text: str) -> str:
-    """ " sq ft" of "1,200 sq ft"."""
-    found = re.search(rf"{UNIT}$", text.strip())
-    return found.group().strip() if found else ""
+    """What of a number in text is no part of the number: "sq ft" of "1,200 sq ft", "$" of "-$5"."""
+    return re.sub(r"^[-+\s]*|(?<!\w)[-+]|\d[\d.,' ]*", "", tidy(text), flags=re.ASCII).strip()
 
 
 def levels(values: np.ndarray) -> np.ndarray:
@@ -352,8 +374,11 @@ def are_codes(texts: Iterable[str]) -> bool:
 
 
 def with_points(texts: Iterable[Any]) -> list[Any]:
-    """Decimal points for commas, of a column in which every value is then a number; else as it is."""
+    """Decimal points for commas, and none between thousands, of a column in which every value is then a number; else
+    as it is."""
     texts = list(texts)
+    if all(text is None or text.strip() in MISSING or _COMMAS.fullmatch(text.strip()) for text in texts):
+        return [text if text is None else text.replace(".", "").replace(",", ".") for text in texts]
     pointed = [text if text is None else text.replace(",", ".") for text in texts]
     is_number = all(text is None or text.strip() in MISSING or NUMBER.fullmatch(text.strip()) for text in pointed)
     return pointed if is_number else texts

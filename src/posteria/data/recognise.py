@@ -106,16 +106,30 @@ def _of_codes(name: str, values: "pd.Series", present: "pd.Series") -> Recognise
 
 def _of_text(name: str, values: "pd.Series", present: "pd.Series") -> Recognised:
     texts = present.astype(str)
-    for spelling in ("", *cells.SPELLINGS):
+    for spelling in _spellings(texts):
         numbers, is_bad = cells.numbers(texts.to_numpy(object), spelling)
         share, num_different = 1 - is_bad.mean(), len(np.unique(numbers[~is_bad]))
-        if spelling and len({cells.unit_of(text) for text in texts.unique()}) > 1:
-            continue
         if share == 1 and (spelling or num_different > MAX_LEVELS):
             return Recognised("number", f"numbers as {spelling}" if spelling else "numbers in text", spelling)
         if not spelling and share > 0.5 and num_different > MAX_LEVELS:
             return _refuse_stray(name, values, texts[is_bad])
-    return _of_levels(name, values, present)
+    found = _of_levels(name, values, present)
+    if found.taken in ("id", "text"):  # are there numbers in it after all?
+        _, is_bad = cells.numbers(texts.to_numpy(object), number_spelling(texts))
+        if is_bad.mean() < 0.5:
+            return _refuse_stray(name, values, texts[is_bad])
+    return found
+
+
+def _spellings(texts: "pd.Series") -> tuple[str, ...]:
+    """Those of numbers that could be meant, with the unit that most values have: plain first, but in a file of decimal
+    commas, where 3.100 is 3100."""
+    units = Counter(filter(None, map(cells.unit_of, texts)))
+    unit = units.most_common(1)[0][0] if units else ""
+    commas, points, spaces = (f"{each} {unit}".strip() for each in ("1.234,5", "1,234.5", "1 234,5"))
+    if texts.attrs.get("decimal") == ",":
+        return commas, "", points, spaces
+    return "", points, commas, spaces
 
 
 def _of_levels(name: str, values: "pd.Series", present: "pd.Series") -> Recognised:
@@ -217,8 +231,8 @@ def number_spelling(present: "pd.Series") -> str:
     """Of numbers in text, the one that reads the most of them."""
     if present.dtype.kind in "biuf":
         return ""
-    texts = present.astype(str).to_numpy(object)
-    return min(("", *cells.SPELLINGS), key=lambda spelling: cells.numbers(texts, spelling)[1].sum())
+    texts = present.astype(str)
+    return min(_spellings(texts), key=lambda spelling: cells.numbers(texts.to_numpy(object), spelling)[1].sum())
 
 
 def _in_order(levels: list[str]) -> tuple[str, ...]:

@@ -43,18 +43,20 @@ def read_frame(
         if encoding is not None:
             raise DataError(f"{path} as {encoding}", "an encoding of text alone", "leave it out")
         frame, notes = _read_binary(path, ending)
+        decimal = "."
     else:
-        frame, notes = _read_text(path, levels, encoding)
+        frame, notes, decimal = _read_text(path, levels, encoding)
     if frame.empty:
         raise DataError(f"{path} has a header and no rows", "at least one row")
     frame = _without_row_numbers(frame)
     frame.attrs["notes"] = notes
+    frame.attrs["decimal"] = decimal  # columns have it too, and what is text is read by it
     return frame
 
 
 def _read_text(
     path: Path, levels: Mapping[str, Iterable[str]], encoding: str | None
-) -> "tuple[pd.DataFrame, list[str]]":
+) -> "tuple[pd.DataFrame, list[str], str]":
     texts = _texts_of(path, encoding)
     missing = {name: sorted(MISSING.difference(levels.get(name, ()))) for name in texts.names}
     frame = _parsed(path, texts, na_values=missing)
@@ -64,7 +66,7 @@ def _read_text(
         for name in whole:
             if are_codes(written[name].dropna()):
                 frame[name] = written[name]
-    return frame, _told(texts)
+    return frame, _told(texts), texts.decimal
 
 
 def _may_hold_codes(texts: Texts) -> bool:

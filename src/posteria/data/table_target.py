@@ -70,8 +70,10 @@ def _guessed(values: "pd.Series") -> tuple[str, str]:
     if values.dtype.kind not in "iuf":
         if cells.are_codes(values.astype(str)) and values.nunique() <= MAX_NUMBERED_CLASSES:
             return "classes", "codes, which begin with zeros"
-        share_of_numbers = 1 - cells.numbers(values.to_numpy(object), number_spelling(values))[1].mean()
-        return ("regression", "numbers") if share_of_numbers > 0.5 else ("classes", "text")  # stray text: refused later
+        spelling = number_spelling(values)
+        share_of_numbers = 1 - cells.numbers(values.to_numpy(object), spelling)[1].mean()
+        numbers = f"numbers as {spelling}" if spelling else "numbers"
+        return ("regression", numbers) if share_of_numbers > 0.5 else ("classes", "text")  # stray text: refused later
     different, counts = np.unique(values.to_numpy(dtype=np.float64), return_counts=True)
     if (different != np.round(different)).any():
         return "regression", "numbers"
