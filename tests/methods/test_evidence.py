@@ -6,6 +6,7 @@ from scipy import special, stats
 
 import posteria as po
 from posteria.errors import DataError, SettingError
+from posteria.methods.chains import tempered_smc
 from posteria.methods.chains.tempered_smc import TemperedSMC
 from posteria.testing import linear_regression
 
@@ -24,6 +25,15 @@ def test_smc_is_within_three_standard_errors_of_linear_regression():
     evidence = po.log_evidence(known.model, known.data, SMC)
     assert evidence.standard_error < 0.2
     assert abs(evidence.value - closed_form(known)) < 3 * evidence.standard_error
+
+
+def test_runs_are_averaged_as_evidences_with_the_error_of_their_mean(monkeypatch):
+    known, logs = linear_regression(), iter([-40.0, -41.0, -39.5])
+    monkeypatch.setattr(tempered_smc, "_smc_run", lambda *_: lambda *_: next(logs))
+    evidence = po.log_evidence(known.model, known.data, TemperedSMC(num_runs=3))
+    values = np.exp([-40.0, -41.0, -39.5])
+    assert evidence.value == pytest.approx(np.log(values.mean()))
+    assert evidence.standard_error == pytest.approx(stats.sem(values) / values.mean())
 
 
 @pytest.mark.slow

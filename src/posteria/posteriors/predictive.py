@@ -109,7 +109,7 @@ class Predictive(ShownPrediction):
     @property
     def entropy(self) -> np.ndarray:
         """Of the average class probabilities, in nats: (n,)."""
-        self._need("probs", "an entropy", "use std")
+        self._need("probs", "entropy", "use std")
         return np.asarray(entropy_of(self.probs))
 
     @property
