@@ -26,7 +26,8 @@ test: .venv/.installed  ## lint, formatting, types and the fast tests
 slow: .venv/.installed  ## the tests that `make test` leaves out (an hour)
 	$(BIN)/python -m pytest -n 2 --dist loadscope -m slow
 
-mutants: .venv/.installed  ## would the tests notice? a sample of small wrong changes to the source (an hour; goes on where it stopped)
+mutants: .venv/.installed  ## would the tests notice? a sample of small wrong changes to the source (hours; goes on where it stopped)
+	nice -n 15 $(BIN)/python tools/mutants record
 	nice -n 15 $(BIN)/python tools/mutants run
 	$(BIN)/python tools/mutants report
 

@@ -1,14 +1,15 @@
-"""Would the tests notice? Small wrong changes are made to the source, one at a time, and the tests that are nearest to
-each (`reaching.py`) are run until one fails or its CPU seconds are used up.
+"""Would the tests notice? Small wrong changes are made to the source, one at a time, and the fast tests that run the
+changed line (`reaching.py`) are run until one fails or its CPU seconds are used up.
 
+    python tools/mutants record                    which lines each fast test runs; goes on where it stopped
     python tools/mutants run --num 100 --seed 0    a sample, a quarter from each package; goes on where it stopped
     python tools/mutants run --budget 300          those again that survived 60 CPU seconds
     python tools/mutants report --seed 0           the score of that sample, and those that survived
     python tools/mutants named                     those that once survived, and the tests that kill them
 
-Tests that `make test` leaves out because they are dear to compile (`tests/dear.txt`) are among them; studies are not.
-All of it lives in `.mutants/`: a copy of the repository to be changed, what tests take, and a line for each result, by
-sample. What becomes of a survivor is written into `explained.txt`: `open`, `equivalent`, `further` or `since`, and why.
+Only tests that `make test` runs count. All of it lives in `.mutants/`: a copy of the repository, as it was recorded, to
+be changed; the lines that tests run and what they take; and a line for each result, by sample. What becomes of a
+survivor is written into `explained.txt`: `open`, `equivalent`, `further` or `since`, and why.
 (mutmut forks a process that has started JAX, which hangs; cosmic-ray runs one command, here the whole suite, for each.)
 """
 
@@ -35,16 +36,36 @@ ROOT = Path(__file__).resolve().parents[2]
 HOME = ROOT / ".mutants"
 EXPLAINED = Path(__file__).parent / "explained.txt"  # a survivor's name without its place | why it may survive
 TREE, SHARES = HOME / "tree", HOME / "shares.json"
-SECONDS, UNSOUND = HOME / "seconds.json", HOME / "unsound.json"  # of tests: what each takes; those that fail unchanged
+LINES, UNSOUND = HOME / "lines", HOME / "unsound.json"  # of tests: what each runs and takes; those that fail unchanged
 PACKAGES = [f"src/posteria/{name}" for name in ("models", "methods", "posteriors", "metrics")]
 BUDGET = 60.0  # CPU seconds of tests that a mutant is given
-MOST = 24  # tests, or classes of laws, for one mutant
+MOST = 100  # tests, or classes of laws, for one mutant
+DEAR_TOO = "not slow or dear"  # tests that `make test` leaves out because they are dear to compile (`tests/dear.txt`)
+RECORDED = 3600.0  # CPU seconds, at most, of one file's tests
+
+
+def record(only: str) -> None:
+    """File by file, with the source as it is; the tree that is changed afterwards is the one that was recorded."""
+    refresh_tree()
+    LINES.mkdir(parents=True, exist_ok=True)
+    warm()
+    for path in sorted((TREE / "tests").rglob("test_*.py")):
+        name = path.relative_to(TREE / "tests").as_posix().replace("/", "-").removesuffix(".py")
+        if (LINES / f"{name}.json").is_file() or re.search(only, path.relative_to(TREE).as_posix()) is None:
+            continue
+        tests = [path.relative_to(TREE).as_posix()]
+        lines = LINES / f"{name}.lines"
+        done = forked(tests, TREE, HOME / "jax", RECORDED, HOME / "last.txt", stop_at_first=False, lines=lines)
+        if not lines.is_file():
+            print(f"{tests[0]}: no line recorded ({done.word} {done.by})", flush=True)
+            continue
+        UNSOUND.write_text(json.dumps(sorted({unit_of(test) for test in done.by if "::" in test} | unsound())))
+        (LINES / f"{name}.json").write_text(json.dumps(done.seconds))
+        print(f"{tests[0]}: {len(done.seconds)} tests, {sum(done.seconds.values()):.0f} s {done.by or ''}", flush=True)
 
 
 def run(num: int, seed: int, only: str | None, again: bool, budget: float) -> None:
-    refresh_tree()
-    seconds: dict[str, float] = json.loads(SECONDS.read_text()) if SECONDS.is_file() else {}
-    reaching = Reaching(TREE, seconds)
+    reaching = Reaching(TREE, LINES)
     known = {} if again else {result["key"]: result for result in results(seed)}
     chosen = [mutant for mutant in sample(num, seed) if only is None or only in mutant.name]
     warm()
@@ -53,12 +74,10 @@ def run(num: int, seed: int, only: str | None, again: bool, budget: float) -> No
         key = key_of(mutant, source)
         if key in known and (known[key]["outcome"] != "survived" or known[key]["budget"] >= budget):
             continue
-        tests = [test for test in reaching.nearest(mutant, MOST) if test not in unsound()]
+        tests = [test for test in reaching.of(mutant, MOST) if test not in unsound()]
         done = trial(mutant, source, tests, budget)
         if done.word == "absent":
             raise SystemExit(f"pytest itself failed: {(HOME / 'last.txt').read_text()[-500:]}")
-        seconds |= {test: max(spent, seconds.get(test, 0.0)) for test, spent in done.seconds.items()}
-        SECONDS.write_text(json.dumps(seconds))
         outcome = {"passed": "survived", "failed": "killed", "hung": "hung"}[done.word]
         found = {"key": key, "name": mutant.name, "outcome": outcome, "by": done.by, "tests": len(done.seconds)}
         spent = round(sum(done.seconds.values()), 1)
@@ -147,7 +166,7 @@ def report(seed: int) -> None:
         words = ", ".join(f"{num} {word}" for word, num in found.items())
         print(f"{package:10} {share:5} mutants, {found.total():3} tried: {words}")
     totals = {p: sum(package_of(r) == p and fate(r, reasons) != "equivalent" for r in latest) for p in shares}
-    titles = ("by the nearest tests", "by any fast test, as they were", "with the tests written since")
+    titles = ("by the tests that run the line", "by any fast test, as they were", "with the tests written since")
     for place, title in enumerate(titles):
         score = sum(share * p for p, share in (each[place] for each in scores.values())) / sum(shares.values())
         errors = [
@@ -162,8 +181,8 @@ def report(seed: int) -> None:
 
 
 def fate(result: dict, reasons: dict[str, str]) -> str:
-    """killed (or hung); of what survived the nearest tests: equivalent, further (a test further off kills it), since
-    (one that was written since does), open."""
+    """killed (or hung); of what survived: equivalent, further (a test that was not tried kills it), since (one that was
+    written since does), open."""
     if result["outcome"] != "survived":
         return "killed"
     return reasons.get(stable(result["name"]), "open").partition(":")[0]
@@ -175,7 +194,10 @@ def named(only: str | None) -> None:
     warm()
     chosen = [each for each in NAMED if only is None or only in each.what]
     for test in dict.fromkeys(each.test for each in chosen):
-        print(f"unchanged: {forked([test], TREE, HOME / 'jax', 300.0, HOME / 'last.txt').word} {test}", flush=True)
+        print(
+            f"unchanged: {forked([test], TREE, HOME / 'jax', 300.0, HOME / 'last.txt', marks=DEAR_TOO).word} {test}",
+            flush=True,
+        )
     for each in chosen:
         path = TREE / each.path
         source, before = path.read_text(), path.stat()
@@ -185,7 +207,7 @@ def named(only: str | None) -> None:
             )
         try:
             path.write_text(source.replace(each.old, each.new))
-            done = forked([each.test], TREE, HOME / "jax", 300.0, HOME / "last.txt")
+            done = forked([each.test], TREE, HOME / "jax", 300.0, HOME / "last.txt", marks=DEAR_TOO)
         finally:
             path.write_text(source)
             os.utime(path, (before.st_atime, before.st_mtime))
@@ -226,10 +248,13 @@ def main() -> None:
     runner.add_argument("--only", help="mutants whose name has this in it")
     runner.add_argument("--again", action="store_true", help="also those whose result is known")
     runner.add_argument("--budget", type=float, default=BUDGET, help="CPU seconds of tests for each")
+    commands.add_parser("record").add_argument("--only", default="", help="files of tests whose path matches this")
     commands.add_parser("report").add_argument("--seed", type=int, default=0)
     commands.add_parser("named").add_argument("--only", help="those whose words have this in them")
     asked = parser.parse_args()
-    if asked.command == "run":
+    if asked.command == "record":
+        record(asked.only)
+    elif asked.command == "run":
         run(asked.num, asked.seed, asked.only, asked.again, asked.budget)
         if not check_the_killers(asked.seed):
             run(asked.num, asked.seed, asked.only, False, asked.budget)

@@ -7,7 +7,7 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -34,14 +34,16 @@ class Outcome(NamedTuple):
 class Watch:
     """Ends the session when the CPU seconds are used up, and keeps those of each test."""
 
-    def __init__(self, budget: float) -> None:
-        self.budget, self.seconds, self.failed = budget, {}, []
+    def __init__(self, budget: float, coverage: Any = None) -> None:
+        self.budget, self.coverage, self.seconds, self.failed = budget, coverage, {}, []
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item):
+        unit = "::".join(item.nodeid.split("::")[:2]).partition("[")[0]
+        if self.coverage is not None:
+            self.coverage.switch_context(unit)
         began = spent()
         result = yield
-        unit = "::".join(item.nodeid.split("::")[:2]).partition("[")[0]
         self.seconds[unit] = round(self.seconds.get(unit, 0.0) + spent() - began, 2)
         if spent() > self.budget:
             item.session.shouldstop = "the budget is used up"
@@ -66,22 +68,47 @@ def warm() -> None:
         importlib.import_module(name)
 
 
-def run(tests: list[str], tree: Path, cache: Path, budget: float, log: Path, stop_at_first: bool = True) -> Outcome:
+def run(
+    tests: list[str],
+    tree: Path,
+    cache: Path,
+    budget: float,
+    log: Path,
+    stop_at_first: bool = True,
+    lines: Path | None = None,
+    marks: str = "not slow",
+) -> Outcome:
+    """With `lines`, a file for which lines of the source each test runs."""
     answer = log.with_suffix(".json")
     answer.unlink(missing_ok=True)
     child = os.fork()
     if child == 0:
-        _in_the_child(tests, tree, cache, budget, log, answer, stop_at_first)
-    began, limit = time.monotonic(), budget + GRACE
-    while os.waitpid(child, os.WNOHANG) == (0, 0):
-        time.sleep(0.2)
-        if cpu_seconds(child) > limit or time.monotonic() - began > SLOWEST * limit:
-            os.killpg(child, signal.SIGKILL)  # a session of its own: it, and what it started
-            os.waitpid(child, 0)
+        _in_the_child(tests, tree, cache, budget, log, answer, stop_at_first, lines, marks)
+    try:
+        if _is_over_time(child, budget + GRACE):
             return Outcome("hung", "", {})
+    except KeyboardInterrupt:
+        _end(child)
+        raise
     if not answer.is_file():
         return Outcome("failed", f"the process died: {log.read_text()[-200:]}", {})
     return Outcome(*json.loads(answer.read_text()))
+
+
+def _is_over_time(child: int, limit: float) -> bool:
+    """Once it has ended; what takes longer is ended."""
+    began = time.monotonic()
+    while os.waitpid(child, os.WNOHANG) == (0, 0):
+        time.sleep(0.2)
+        if cpu_seconds(child) > limit or time.monotonic() - began > SLOWEST * limit:
+            _end(child)
+            return True
+    return False
+
+
+def _end(child: int) -> None:
+    os.killpg(child, signal.SIGKILL)  # a session of its own: it, and what it started
+    os.waitpid(child, 0)
 
 
 def cpu_seconds(pid: int) -> float:
@@ -93,7 +120,15 @@ def cpu_seconds(pid: int) -> float:
 
 
 def _in_the_child(
-    tests: list[str], tree: Path, cache: Path, budget: float, log: Path, answer: Path, stop_at_first: bool
+    tests: list[str],
+    tree: Path,
+    cache: Path,
+    budget: float,
+    log: Path,
+    answer: Path,
+    stop_at_first: bool,
+    lines: Path | None,
+    marks: str,
 ) -> None:
     try:
         os.setsid()
@@ -109,17 +144,18 @@ def _in_the_child(
 
         jax.config.update("jax_compilation_cache_dir", str(cache))  # it was imported without
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
-        watch = Watch(budget)
-        flags = [
-            "-q",
-            "-m",
-            "not slow or dear",
-            "-p",
-            "no:cacheprovider",
-            "--tb=short",
-            *(["-x"] if stop_at_first else []),
-        ]
+        recording = None
+        if lines is not None:
+            import coverage
+
+            recording = coverage.Coverage(data_file=str(lines), source=[str(tree / "src")], config_file=False)
+            recording.start()
+        watch = Watch(budget, recording)
+        flags = ["-q", "-m", marks, "-p", "no:cacheprovider", "--tb=short", *(["-x"] if stop_at_first else [])]
         code = pytest.main([*flags, *tests], plugins=[watch])
+        if recording is not None:
+            recording.stop()
+            recording.save()
         word = "passed" if code in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED) else "failed"
         if code == pytest.ExitCode.INTERRUPTED and not watch.failed:
             word = "passed"  # the budget
