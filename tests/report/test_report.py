@@ -19,7 +19,7 @@ from posteria.comparison.tell import results
 from posteria.comparison.tell.first_screen import first_screen
 from posteria.errors import StoreError
 from posteria.report import page as written_page
-from posteria.report import page_figures, page_tables, write
+from posteria.report import page_drawings, page_figures, page_tables, write
 from report import made_up
 from report.page import Page
 
@@ -269,5 +269,5 @@ def test_a_method_that_is_as_unsure_of_every_row_has_no_most_uncertain_ones():
         row = SimpleNamespace(label="MAP", arrays=held, has=lambda *names, held=held: set(names) <= set(held))
         assert [table.title for table in page_tables.remarkable_rows(problem, row)] == titles
     axes = Figure().add_subplot()
-    assert "no column moves its uncertainty" in page_figures.moves_uncertainty(axes, row, problem)
+    assert "no column moves its uncertainty" in page_drawings.moves_uncertainty(axes, row, problem)
     assert "as unsure of every row" in axes.texts[0].get_text() and not axes.patches
