@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("fastapi", reason="the extra `serve` is not installed")
 httpx = pytest.importorskip("httpx", reason="httpx is not installed")
 
-from posteria.cli.fits import load_posterior  # noqa: E402
+from posteria.cli.fitted import load_posterior  # noqa: E402
 from posteria.serve import web  # noqa: E402
 from posteria.serve.answering import Answering  # noqa: E402
 from posteria.serve.served import Served, ServedExport  # noqa: E402

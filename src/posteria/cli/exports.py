@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from posteria.cli.app import Json, Quiet, app
-from posteria.cli.fits import INTERRUPTED, OwnMethods, OwnNetwork, load_posterior
+from posteria.cli.fits import INTERRUPTED
+from posteria.cli.fitted import OwnMethods, OwnNetwork, load_posterior
 from posteria.cli.printing import print_json, say
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from posteria.cli.app import Json, Quiet, app
+from posteria.cli.fitted import OwnMethods, OwnNetwork, in_words, own_again, own_parts, preparation_of
 from posteria.cli.printing import print_json, say
 from posteria.cli.set_option import build_method
 from posteria.cli.table_options import As, Encoding, Ignore, Kind, Target, as_pairs
@@ -16,13 +17,11 @@ if TYPE_CHECKING:
     import numpy as np
     from jax.sharding import Mesh
 
-    from posteria import tree
     from posteria.data.arrays import Data
     from posteria.data.origin import Origin
     from posteria.data.preparation import Preparation
     from posteria.models.model import Model
     from posteria.models.priors import Prior
-    from posteria.networks import Network
     from posteria.posteriors.base import Posterior
 
 ROWS_DIAGNOSED = 200
@@ -39,16 +38,6 @@ NetworkText = Annotated[
     str,
     typer.Option(
         help="mlp:50,50, lenet5, ..., or mypkg.nets:build of your own (a network, or a function of `outputs`)."
-    ),
-]
-OwnNetwork = Annotated[
-    str | None,
-    typer.Option("--network", help="Your own network again, as mypkg.nets:build, if it was one.", show_default=False),
-]
-OwnMethods = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--method", help="Your own method again, as mypkg:Mine, if it was one; may be given again.", show_default=False
     ),
 ]
 Distributed = Annotated[
@@ -176,9 +165,9 @@ def fit(
             mesh=devices,
         )
     except KeyboardInterrupt:
-        _interrupted(folder, _own_again(network, [method] if method else []))
+        _interrupted(folder, own_again(network, [method] if method else []))
     if is_first:
-        _conclude(posterior, folder, x, as_json, quiet, _own_again(network))
+        _conclude(posterior, folder, x, as_json, quiet, own_again(network))
 
 
 def _join(is_distributed: bool) -> bool:
@@ -294,69 +283,9 @@ def resume(
             folder, (x, y), network=own_network, max_seconds=max_seconds, progress=not quiet, mesh=devices
         )
     except KeyboardInterrupt:
-        _interrupted(folder, _own_again(network, methods))
+        _interrupted(folder, own_again(network, methods))
     if is_first:
-        _conclude(posterior, folder, x, as_json, quiet, _own_again(network))
-
-
-def preparation_of(attached: "tree.Json", folder: Path) -> "Preparation":
-    """How the table of a fit was prepared."""
-    from posteria import disk
-    from posteria.data.preparation import Preparation
-
-    if "preparation" not in attached:
-        raise StoreError(
-            f"{folder} does not say how its table was prepared", "a folder that `posteria fit` wrote", "use po.load"
-        )
-    with disk.refuse_damage(folder):
-        return Preparation.from_json(attached["preparation"])
-
-
-def load_posterior(folder: Path, network: str | None, methods: list[str] | None) -> "tuple[Posterior, Preparation]":
-    """The posterior of a fit and how its table was prepared; `network` and `methods` are the user's own words."""
-    from posteria.posteriors import publishing, saving, store
-
-    manifest = publishing.read(folder)[0] if publishing.is_published(folder) else store.read_manifest(folder)
-    preparation = preparation_of(manifest.get("attached", {}), folder)
-    own_network = own_parts(manifest, preparation, network, methods)
-    if not store.is_verified(manifest):
-        say(store.UNVERIFIED)
-    return saving.load(folder, network=own_network), preparation
-
-
-def own_parts(
-    manifest: "tree.Json", preparation: "Preparation", network: str | None, methods: list[str] | None
-) -> "Network | None":
-    """The user's own network, if the fit is of one; their own methods become known by being named.
-
-    What the manifest says of either is only told, never imported: whoever wrote it may be anybody.
-    """
-    from posteria import nn
-    from posteria.methods import registry
-    from posteria.models import likelihoods
-
-    for method in methods or ():
-        registry.get(method)
-    if network is not None:
-        known = manifest["model"]["likelihood"]
-        each = getattr(likelihoods.from_json(known), "outputs_per_target", 1) if known else 1
-        return nn.parse(network, preparation.num_outputs * each)
-    if manifest["model"]["network"] is None:
-        named = manifest.get("attached", {}).get("source", {}).get("network", "mypkg.nets:build")
-        raise StoreError(
-            f"the network of this fit is someone's own, named {named!r}",
-            "that network, from you: a file's word imports nothing",
-            f"if you know and trust it, add --network {shlex.quote(str(named))}",
-        )
-    return None
-
-
-def _own_again(network: str | None, methods: list[str] | None = None) -> str:
-    """The options by which the user names their own parts again; nothing for those that are known here."""
-    from posteria import nn
-
-    words = [f" --network {shlex.quote(network)}"] if network is not None and nn.is_own(network) else []
-    return "".join(words + [f" --method {shlex.quote(method)}" for method in methods or () if ":" in method])
+        _conclude(posterior, folder, x, as_json, quiet, own_again(network))
 
 
 def _interrupted(folder: Path, own_again: str) -> None:
@@ -399,20 +328,6 @@ def _conclude(posterior: "Posterior", folder: Path, x: "Data", as_json: bool, qu
     for note in summary["notes"]:
         typer.echo(f"note: {note}")
     say(f"next: posteria predict {shlex.quote(str(folder))} NEW.csv{own_again} -o predictions.csv", quiet)
-
-
-def in_words(posterior: "Posterior", level: float = 0.9) -> str:
-    """What the rows that it was calibrated on show of its coverage; empty where it was not, or they are too few."""
-    from posteria.posteriors.base import Calibrated
-
-    if not isinstance(posterior, Calibrated) or level not in posterior.coverage:
-        return ""
-    shares = posterior.coverage[level]
-    what = "sets of classes" if hasattr(posterior.model.likelihood, "probs") else "intervals"
-    return (
-        f"of {len(posterior.scores):,} rows that were not fitted to, {level:.0%} {what} hold {shares['after']:.0%} "
-        f"({shares['before']:.0%} before calibration)"
-    )
 
 
 def _rows(x: "Data") -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from posteria.cli.app import Quiet, app
-from posteria.cli.fits import OwnMethods, OwnNetwork, in_words, load_posterior
+from posteria.cli.fitted import OwnMethods, OwnNetwork, in_words, load_posterior
 from posteria.cli.printing import say
 from posteria.cli.table_options import Encoding
 from posteria.errors import DataError

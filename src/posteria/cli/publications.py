@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from posteria.cli.app import Json, Quiet, app
-from posteria.cli.fits import OwnMethods, OwnNetwork, load_posterior
+from posteria.cli.fitted import OwnMethods, OwnNetwork, load_posterior
 from posteria.cli.printing import print_json, say
 from posteria.errors import DataError
 

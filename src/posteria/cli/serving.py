@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from posteria.cli.app import Quiet, app
-from posteria.cli.fits import OwnMethods, OwnNetwork, load_posterior
+from posteria.cli.fitted import OwnMethods, OwnNetwork, load_posterior
 from posteria.cli.printing import say
 from posteria.errors import SettingError
 
