@@ -36,6 +36,14 @@ def test_one_chain_divergences_and_notes_are_mentioned():
         assert word in verdict
 
 
+def test_one_chain_alone_has_not_converged_however_well_it_moves():
+    diagnosis = diagnose(
+        RNG.normal(size=(1, 2000, 10)), {name: values[:1] for name, values in INFO.items()}, "functions"
+    )
+    assert diagnosis.share_converged == 1.0 and diagnosis.share_sampled == 1.0
+    assert not diagnosis.has_converged and "Converged" not in diagnosis.verdict
+
+
 def test_few_effective_draws_in_the_tails_alone_are_not_convergence():
     """Chains that go to both tails once in each half, for a few draws in a row."""
     is_far = np.abs(np.arange(160) % 80 - 40) < 4
