@@ -67,6 +67,7 @@ MEANINGS = {
     "num_replicas": "rungs of a ladder from the posterior to the prior",
     "num_runs": "independent runs, for the standard error",
     "num_samples": "draws of the noise, a step",
+    "groups": "a number a row: rows of one are left out together",
     "num_folds": "parts of the rows, of which each member leaves one out",
     "num_repeats": "how often the rows are divided into folds anew",
     "learns_widths": "whether the size of the errors may vary with x",

@@ -41,6 +41,7 @@ def test_an_exception_is_one_and_says_why():
 def test_counts_are_whole_numbers():
     for cls, name, kind, _ in FIELDS:
         is_count = name.startswith(("num_", "max_")) or name in ("size", "rank", "thinning", "patience", "batch_size")
+        is_count |= name == "groups"  # each has a number
         assert ("whole number" in table.kind_words(kind)) == (is_count or name.endswith(("_every", "_per_snapshot"))), (
             f"{cls.__name__}'s {name} is {table.kind_words(kind)}"
         )

@@ -139,3 +139,52 @@ def test_what_cannot_be_folded_is_refused():
         po.Folds(po.MAP(validation=0.1))
     with pytest.raises(DataError, match="no data"):
         po.fit(LINEAR, (table(9)[0], None), QUICK, progress=False)
+
+
+def patients(num, each, seed=0):
+    """Rows of patients, whose three numbers tell them apart, and tell nothing else."""
+    random = np.random.default_rng(seed)
+    patient = np.repeat(np.arange(num), each)
+    x = np.concatenate([random.normal(size=(num, 3))[patient], random.normal(size=(len(patient), 1))], axis=1)
+    y = random.normal(size=num)[patient] + x[:, 3] + 0.3 * random.normal(size=len(patient))
+    return x.astype(np.float32), y.astype(np.float32), patient
+
+
+def test_groups_are_left_out_whole_and_in_even_parts():
+    patient = np.random.default_rng(0).integers(0, 40, 300)
+    folds = folds_of(po.Folds(num_folds=4, num_repeats=2, groups=tuple(patient.tolist())), 300)
+    assert len(folds) == 8
+    for repeat in (folds[:4], folds[4:]):
+        np.testing.assert_array_equal(np.sort(np.concatenate(repeat)), np.arange(300))
+        assert sum(len(set(patient[fold])) for fold in repeat) == len(set(patient))
+        assert max(map(len, repeat)) - min(map(len, repeat)) < 30
+    assert not np.array_equal(folds[0], folds[4])
+
+
+def test_widths_by_groups_are_those_of_new_groups():
+    """Of rows left out one by one, whose patients were known, 90 % intervals held fewer than 60 % of new patients."""
+    x, y, patient = patients(40, 12)
+    new_x, new_y, _ = patients(400, 1, seed=1)
+    held = {}
+    for name, groups in {"rows": None, "patients": patient}.items():
+        model = po.Regressor().fit(x, y, groups=groups)
+        lower, upper = model.interval(new_x, 0.9)
+        held[name] = np.mean((lower <= new_y) & (new_y <= upper))
+    assert held["rows"] < 0.7 and 0.82 < held["patients"] < 0.97
+
+
+def test_groups_that_cannot_be_left_out_are_refused():
+    x, y, patient = patients(6, 5)
+    with pytest.raises(DataError, match="5 groups for 30 rows"):
+        po.fit(LINEAR, (x, y), po.Folds(groups=(1, 2, 3, 4, 5)), progress=False)
+    with pytest.raises(DataError, match="6 groups for 7 folds"):
+        po.fit(LINEAR, (x, y), po.Folds(num_folds=7, groups=tuple(patient.tolist())), progress=False)
+    with pytest.raises(SettingError, match="groups with Laplace; wanted folds"):
+        po.Regressor(method="laplace").fit(x, y, groups=patient)
+    with pytest.raises(DataError, match="missing"):
+        po.Regressor().fit(x, y, groups=np.where(patient == 3, np.nan, patient))
+    with pytest.raises(DataError, match="1 groups for 2 folds"):
+        po.Regressor().fit(x, y, groups=np.zeros(30))
+    weight = np.arange(30) % 3  # rows that weigh nothing are left out, with their groups
+    weighed = po.Regressor(method=po.Folds(po.MAP(num_epochs=5))).fit(x, y, sample_weight=weight, groups=patient)
+    assert weighed.posterior_.facts["method"]["settings"]["groups"] == patient[weight > 0].tolist()

@@ -93,6 +93,13 @@ def fit(
     ignore: Ignore = None,
     as_: As = None,
     encoding: Encoding = None,
+    group: Annotated[
+        str | None,
+        typer.Option(
+            help="Rows with one value of this column are left out together: widths are those of new ones.",
+            show_default=False,
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of all randomness.")] = 0,
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="A setting of the method, as num_draws=200.", show_default=False)
@@ -118,11 +125,16 @@ def fit(
     is_first = _join(is_distributed)
     from posteria import runs
     from posteria.data.origin import read_origin
+    from posteria.methods.ensembles.folds import Folds, by_groups
     from posteria.models.priors import Normal
 
     quiet |= not is_first
     taken = as_pairs(as_)
     source = read_origin(data, target, kind, ignore or (), taken, encoding)
+    labels = None
+    if group is not None:
+        source, labels = _grouped(source, group)
+        ignore = [*(ignore or ()), group]
     if method is None and settings:
         raise SettingError(
             f"--set {settings[0]} without a method", "--method beside it", "`posteria methods` lists them"
@@ -133,6 +145,8 @@ def fit(
     preparation, (x, y), model, chosen, cost = _choose(
         source, named, quality, network, prior, temperature, target_scale
     )
+    if labels is not None:
+        chosen = by_groups(Folds(chosen) if calibrate and not isinstance(chosen, Folds) else chosen, labels)
     name = method or quality
     folder = out or Path("runs") / f"{source.name}-{name.replace(':', '-')}"
     say(f"{_rows(x)}, {preparation.kind}; {name}{cost}{f', {network}' if network else ''}; writing {folder}", quiet)
@@ -195,6 +209,16 @@ def _devices(text: str | None, is_distributed: bool) -> "Mesh | None":
             f"--mesh {text!r}", "CHAINSxDATA", "as --mesh 4x2: four chains at once, each over two devices"
         )
     return mesh.mesh(*map(int, sizes))
+
+
+def _grouped(source: "Origin", column: str) -> "tuple[Origin, np.ndarray]":
+    """The rows without a column that only says which belong together, and what it says."""
+    from posteria.data.splits import labels_of
+
+    if source.frame is None or column == source.target:
+        raise SettingError(f"--group {column} of {source.name}", "another column than the target, of a CSV")
+    labels = labels_of(source.frame, column)  # it refuses a column that is not there
+    return source.without(column), labels
 
 
 def _choose(

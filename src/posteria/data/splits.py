@@ -74,7 +74,7 @@ def last_rows(num_data: int, num_test: int, seeds: list[int]) -> Splits:
 
 def by_group(frame: "pd.DataFrame", column: str, seeds: list[int]) -> Splits:
     """Whole groups are held out, so that no group is on both sides."""
-    groups, numbers = np.unique(_column(frame, column).astype(str), return_inverse=True)
+    groups, numbers = np.unique(labels_of(frame, column), return_inverse=True)
     if len(groups) < 2:
         raise DataError(f"column {column!r} has one group", "at least two", "split at random")
     found = []
@@ -84,6 +84,12 @@ def by_group(frame: "pd.DataFrame", column: str, seeds: list[int]) -> Splits:
         found.append((np.flatnonzero(~is_test), np.flatnonzero(is_test)))
     about = f"group by {column}, {1 - TEST_SHARE:.0%} of {len(groups)} groups to learn from"
     return Splits("group", found, about, numbers)
+
+
+def labels_of(frame: "pd.DataFrame", column: str) -> np.ndarray:
+    """What a column says of each row, as text."""
+    found: np.ndarray = _column(frame, column).astype(str).to_numpy(object)
+    return found
 
 
 def by_time(frame: "pd.DataFrame", column: str, seeds: list[int]) -> Splits:

@@ -61,17 +61,25 @@ class Classifier(ClassifierMixin, TableEstimator):
         )
         self.class_weight = class_weight
 
-    def fit(self, X: Rows, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """`sample_weight` is how often each row counts in the likelihood: 2 is the row twice, 0 leaves it out."""
+    def fit(
+        self, X: Rows, y: ArrayLike, sample_weight: ArrayLike | None = None, groups: ArrayLike | None = None
+    ) -> Self:
+        """`sample_weight` is how often each row counts in the likelihood: 2 is the row twice, 0 leaves it out.
+
+        Rows that belong together (of one patient, one shop) have one label in `groups`: a preset's folds leave them out
+        together, so that its widths are those of new patients; else they are those of further rows of these.
+        """
         frame = self._frame(X, reset=True)
         labels = self._checked(y, len(frame))
-        frame, labels, weight = counted(frame, labels, self._weighed(labels, sample_weight))
+        weighed = self._weighed(labels, sample_weight)
+        frame, labels, weight = counted(frame, labels, weighed)
         self.classes_, positions = np.unique(labels, return_inverse=True)
         if len(self.classes_) < 2:
             raise DataError(
                 f"y has one class, {self.classes_.tolist()[0]!r}", "at least two classes", "check the target"
             )
-        return self._fit(frame, positions.astype(np.int32), tuple(map(str, self.classes_)), weight)
+        names, groups = tuple(map(str, self.classes_)), self._grouped(groups, weighed)
+        return self._fit(frame, positions.astype(np.int32), names, weight, groups)
 
     @available_if(can_update)
     def partial_fit(

@@ -62,11 +62,17 @@ class Regressor(RegressorMixin, TableEstimator):
         )
         self.target_scale = target_scale
 
-    def fit(self, X: Rows, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """`sample_weight` is how often each row counts in the likelihood: 2 is the row twice, 0 leaves it out."""
+    def fit(
+        self, X: Rows, y: ArrayLike, sample_weight: ArrayLike | None = None, groups: ArrayLike | None = None
+    ) -> Self:
+        """`sample_weight` is how often each row counts in the likelihood: 2 is the row twice, 0 leaves it out.
+
+        Rows that belong together (of one patient, one shop) have one label in `groups`: a preset's folds leave them out
+        together, so that its widths are those of new patients; else they are those of further rows of these.
+        """
         frame = self._frame(X, reset=True)
         frame, checked, weight = counted(frame, self._checked(y, len(frame)), sample_weight)
-        return self._fit(frame, checked, weight=weight)
+        return self._fit(frame, checked, weight=weight, groups=self._grouped(groups, sample_weight))
 
     @available_if(can_update)
     def partial_fit(self, X: Rows, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from posteria import nn
 from posteria.data.arrays import Data, is_frame
 from posteria.data.encode import Encoded, Encoder, told_of
-from posteria.data.frames import as_frame, as_often
+from posteria.data.frames import as_frame, as_often, as_values
 from posteria.data.preparation import Preparation
 from posteria.data.table_plan import plan_table
 from posteria.data.table_target import is_counted
@@ -23,6 +23,7 @@ from posteria.errors import DataError, SettingError
 from posteria.estimators import nested
 from posteria.estimators.stored import StoredEstimator
 from posteria.methods import registry
+from posteria.methods.ensembles.folds import by_groups
 from posteria.methods.points.map import MAP
 from posteria.models.likelihoods import Likelihood
 from posteria.models.model import Model, model_for
@@ -100,7 +101,12 @@ class TableEstimator(StoredEstimator):
         return self
 
     def _fit(
-        self, frame: "pd.DataFrame", y: np.ndarray, class_names: tuple[str, ...] = (), weight: np.ndarray | None = None
+        self,
+        frame: "pd.DataFrame",
+        y: np.ndarray,
+        class_names: tuple[str, ...] = (),
+        weight: np.ndarray | None = None,
+        groups: np.ndarray | None = None,
     ) -> Self:
         kind = self._target_kind(y)
         asked = None if kind == "counts" and self.likelihood is None else kind
@@ -120,8 +126,18 @@ class TableEstimator(StoredEstimator):
         if self.preparation_.plan is not None:
             self.plan_ = self.preparation_.plan
         self._say_what_was_imputed()
-        self._fit_posterior(frame, y, weight, self.prior, None)
+        self._fit_posterior(frame, y, weight, self.prior, None, groups)
         return self
+
+    def _grouped(self, groups: ArrayLike | None, weight: ArrayLike | None) -> np.ndarray | None:
+        """The groups of the rows that count."""
+        if groups is None:
+            return None
+        found = np.asarray(as_values(groups))
+        if weight is None:
+            return found
+        check_lengths(len(found), np.asarray(as_values(weight)), "groups")
+        return found[np.flatnonzero(np.asarray(as_values(weight)))]
 
     def _recipe_for(self, kind: str, y: np.ndarray) -> Recipe:
         num_outputs, num_columns = self.preparation_.num_outputs, self.preparation_.num_columns
@@ -151,8 +167,11 @@ class TableEstimator(StoredEstimator):
         weight: np.ndarray | None,
         prior: Prior | None,
         start: Params | None,
+        groups: np.ndarray | None = None,
     ) -> None:
         model, method = self._chosen(len(y), prior)
+        if groups is not None:
+            method = by_groups(registry.as_method(method), groups)
         is_first = start is None  # rows of an update have no part in the means of targets that columns became
         inputs = self.preparation_.training_inputs(frame, y) if is_first else self.preparation_.inputs(frame)
         data = inputs, self._targets(y), weight
@@ -368,9 +387,9 @@ def can_update(estimator: TableEstimator) -> bool:
     return True
 
 
-def check_lengths(num_rows: int, y: np.ndarray) -> None:
+def check_lengths(num_rows: int, y: np.ndarray, what: str = "X") -> None:
     if num_rows != len(y):
-        raise DataError(f"X has {num_rows} rows, y has {len(y)}", "the same number", "check how they were joined")
+        raise DataError(f"{what} has {num_rows} rows, y has {len(y)}", "the same number", "check how they were joined")
 
 
 def _series(y: np.ndarray, class_names: tuple[str, ...]) -> "pd.Series | None":

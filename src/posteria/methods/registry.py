@@ -200,7 +200,7 @@ def _value_to_json(value: Any) -> Any:
         return value
     if dataclasses.is_dataclass(value) and hasattr(value, "fit"):
         return to_json(value)
-    if isinstance(value, tuple) and all(isinstance(item, str) for item in value):
+    if isinstance(value, tuple) and all(isinstance(item, str | int | float) for item in value):
         return list(value)
     return {UNWRITABLE: type(value).__name__}
 

@@ -50,13 +50,15 @@ class Folds(Costed):
     With MAP all members are one compiled batch, ended where the rows left out are predicted best, and its
     `learning_rate` is in units of the prior. With `learns_widths` a small network of the size of the errors is fitted
     to those rows too, and used where it predicts them better; its own gradients are not counted: they are of another,
-    smaller model. Tuning tries what `method` tries.
+    smaller model. Rows of one of `groups`, a number a row, are left out together: widths are then those of new groups.
+    Tuning tries what `method` tries.
     """
 
     method: AnyMethod = field(default_factory=lambda: MAP(learning_rate=0.01, batch_size=64))
     num_folds: Several = 5
     num_repeats: Several = 1
     learns_widths: bool = True
+    groups: tuple[int, ...] | None = field(default=None, repr=False)
 
     fidelity: ClassVar[str] = "procedure"
     paper: ClassVar[str] = "Vovk 2015; Barber et al. 2021"
@@ -92,6 +94,8 @@ class Folds(Costed):
             raise DataError(
                 f"{target.num_data} rows for {self.num_folds} folds", "two rows a fold", "add rows, or take fewer folds"
             )
+        if self.groups is not None:
+            check_groups(self.groups, target.num_data, self.num_folds)
         key_split, key_fit, key_widths = jax.random.split(key, 3)
         folds = self.divided(key_split, target.num_data)
         climbs = isinstance(self.method, MAP)
@@ -112,14 +116,27 @@ class Folds(Costed):
             posterior.facts |= _density_of_left_out(left_out.shape, y, scores, weight)
         coverage = calibrated.coverage_of_scores(scores, left_out.covered, weight)
         scores = repeated(scores, weight)
-        optimism = 1.0 + OPTIMISM / np.sqrt(len(scores))
+        num_apart = len(scores) if self.groups is None else len(set(self.groups))
+        optimism = 1.0 + OPTIMISM / np.sqrt(num_apart)
         return CalibratedPosterior(posterior, scores * together * optimism, 1.0, coverage)
 
     def divided(self, key: jax.Array, num_rows: int) -> list[np.ndarray]:
         """The rows that each member leaves out."""
         random = np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel())
+        if self.groups is not None:
+            return [fold for _ in range(self.num_repeats) for fold in self._divided_groups(random)]
         orders = [random.permutation(num_rows) for _ in range(self.num_repeats)]
         return [np.sort(order[i :: self.num_folds]) for order in orders for i in range(self.num_folds)]
+
+    def _divided_groups(self, random: np.random.Generator) -> list[np.ndarray]:
+        """Each group, in a random order, to the part that has the fewest rows so far."""
+        of_row = np.unique(np.asarray(self.groups), return_inverse=True)[1]
+        sizes, part_of = np.bincount(of_row), np.zeros(of_row.max() + 1, int)
+        num_rows = np.zeros(self.num_folds)
+        for group in random.permutation(len(sizes)):
+            part_of[group] = num_rows.argmin()
+            num_rows[part_of[group]] += sizes[group]
+        return [np.flatnonzero(part_of[of_row] == part) for part in range(self.num_folds)]
 
     def _left_out(
         self, members: list[Any], folds: list[np.ndarray], x: Any, y: np.ndarray, weight: np.ndarray | None
@@ -176,6 +193,32 @@ class Folds(Costed):
             starts = None if start is None else tree.index(target.as_starts(start, len(folds)), i)
             members.append(self.method.fit(key_member, own, starts, stage))
         return members, {}
+
+
+def by_groups(method: Any, labels: np.ndarray) -> Folds:
+    """Folds that leave groups out, by a label a row; fewer folds than it says where there are fewer groups."""
+    import pandas as pd
+
+    if not isinstance(method, Folds):
+        raise SettingError(
+            f"groups with {type(method).__name__}",
+            "folds, which leave groups out: quality fast or balanced, or po.Folds(method)",
+            "--calibrate beside it, or calibrate(x, y, groups=...) on rows of their own",
+        )
+    labels = np.asarray(labels)
+    if labels.ndim != 1 or pd.isna(labels).any():
+        raise DataError(f"groups of shape {labels.shape}, some of them missing", "a label in every row", "fill them in")
+    groups = np.unique(labels.astype(str), return_inverse=True)[1].tolist()
+    return replace(method, groups=tuple(groups), num_folds=max(2, min(method.num_folds, len(set(groups)))))
+
+
+def check_groups(groups: tuple[int, ...], num_rows: int, num_folds: int) -> None:
+    if len(groups) != num_rows:
+        raise DataError(f"{len(groups)} groups for {num_rows} rows", "one a row", "check how they were joined")
+    if len(set(groups)) < num_folds:
+        raise DataError(
+            f"{len(set(groups))} groups for {num_folds} folds", "a group a fold", "more groups, or fewer folds"
+        )
 
 
 class LeftOut(NamedTuple):
