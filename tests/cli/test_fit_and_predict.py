@@ -203,3 +203,37 @@ def test_a_published_folder_predicts_as_the_fit_does(folder):
     draws.write_bytes(draws.read_bytes()[:-1] + b"?")
     refused = invoke("predict", published, folder.parent / "new.csv")
     assert refused.exit_code != 0 and "draws.safetensors" in refused.output + str(refused.stderr)
+
+
+def test_rows_may_be_piped_in_and_predictions_out(folder, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    houses(5, seed=2).to_csv("new.csv", index=False)
+    plain = invoke("predict", folder, "new.csv")
+    piped = CliRunner().invoke(app, ["predict", str(folder), "-", "-o", "-"], input=(tmp_path / "new.csv").read_bytes())
+    assert piped.exit_code == 0 and piped.stdout == plain.stdout
+    assert [path.name for path in tmp_path.iterdir()] == ["new.csv"]  # there was a file called "-"
+    empty = CliRunner().invoke(app, ["predict", str(folder), "-"], input=b"")
+    assert empty.exit_code == 1 and "standard input.csv is empty" in empty.stderr
+
+
+def test_rows_of_a_group_are_left_out_together(tmp_path):
+    random = np.random.default_rng(0)
+    patient = np.repeat(np.arange(12), 6)
+    rows = {
+        "patient": [f"P{i}" for i in patient],
+        "age": random.normal(size=12)[patient],
+        "dose": random.normal(size=72),
+    }
+    frame = pd.DataFrame(rows)
+    frame["y"] = frame["dose"] + frame["age"] + random.normal(size=72)
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    network = ("--network", "mlp:2", "--set", "num_epochs=2", "-q")
+    asked = ("fit", tmp_path / "t.csv", "--target", "y", "--group", "patient", "-o", tmp_path / "run")
+    answer = invoke(*asked, "--method", "map", *network)
+    assert answer.exit_code == 1 and "hint: --calibrate beside it" in answer.stderr
+    answer = invoke(*asked, "--method", "map", "--calibrate", *network)
+    assert answer.exit_code == 0, answer.output
+    assert po.load(tmp_path / "run").facts["method"]["settings"]["groups"][:7] == [0] * 6 + [1]
+    assert invoke("resume", tmp_path / "run", "-q").exit_code == 0
+    frame.drop(columns="patient").to_csv(tmp_path / "new.csv", index=False)
+    assert invoke("predict", tmp_path / "run", tmp_path / "new.csv").exit_code == 0

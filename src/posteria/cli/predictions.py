@@ -1,5 +1,9 @@
 """`posteria predict`: new rows to predictions beside them."""
 
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,17 +22,23 @@ if TYPE_CHECKING:
     from posteria.data.preparation import Preparation
 
 
+STDOUT = Path("-")
+
+
 @app.command()
 def predict(
     folder: Annotated[Path, typer.Argument(help="The folder of a fit, or one that was published.")],
-    data: Annotated[str, typer.Argument(help="A file with the columns of the fit (in any order), or an .npz with x.")],
+    data: Annotated[
+        str,
+        typer.Argument(help="A file with the columns of the fit (in any order), or an .npz with x; - reads a pipe."),
+    ],
     interval: Annotated[float, typer.Option(help="The share that the interval holds.")] = 0.9,
     draws: Annotated[
         int | None, typer.Option(help="Average over so many draws; over all otherwise.", show_default=False)
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="The CSV to write; standard output otherwise.", show_default=False),
+        typer.Option("--out", "-o", help="The CSV to write; standard output otherwise, or -.", show_default=False),
     ] = None,
     encoding: Encoding = None,
     network: OwnNetwork = None,
@@ -41,7 +51,8 @@ def predict(
     from posteria.posteriors.units import in_units
 
     posterior, preparation = load_posterior(folder, network, methods)
-    frame, beside, rows = _read(data, preparation, encoding)
+    with _as_file(data) as path:
+        frame, beside, rows = _read(path, preparation, encoding)
     encoded = preparation.encode(rows)
     for line in told_of(encoded, preparation.encoder).values():
         say(line, quiet)
@@ -56,7 +67,7 @@ def predict(
     predictive = in_units(posterior.predict(preparation.standardised(encoded.x), draws, **grouped), preparation.y)
     columns = _columns(predictive, preparation, interval) | {"features_outside": outside}
     _write(frame if as_json else beside, {_free(name, frame): each for name, each in columns.items()}, out, as_json)
-    if out is not None:
+    if out is not None and out != STDOUT:
         say(f"wrote {out}: {len(frame):,} rows", quiet)
 
 
@@ -69,8 +80,20 @@ def _groups(column: str | None, frame: "pd.DataFrame") -> dict[str, Any]:
     return {"groups": frame[column].astype(str).to_numpy()}
 
 
+@contextmanager
+def _as_file(data: str) -> Iterator[Path]:
+    """Its path; what is piped in, as "-", is a file for as long as it is read."""
+    if data != "-":
+        yield Path(data)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "standard input.csv"
+        path.write_bytes(sys.stdin.buffer.read())
+        yield path
+
+
 def _read(
-    data: str, preparation: "Preparation", encoding: str | None
+    path: Path, preparation: "Preparation", encoding: str | None
 ) -> "tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame | np.ndarray]":
     """The table, its cells as the file has them, to write beside, and the rows to predict."""
     import numpy as np
@@ -79,7 +102,6 @@ def _read(
     from posteria.data.formats import read_npz
     from posteria.data.table_file import as_written, read_frame
 
-    path = Path(data)
     if path.suffix.lower() == ".npz":
         if not path.is_file():
             raise DataError(f"no file {path}", "an .npz file with an array x", "check the path")
@@ -128,7 +150,7 @@ def _write(beside: "pd.DataFrame", columns: "dict[str, np.ndarray]", out: Path |
         text = beside.assign(**columns).to_json(orient="records", indent=1)
     else:
         text = beside.assign(**{name: _in_digits(values) for name, values in columns.items()}).to_csv(index=False)
-    if out is None:
+    if out is None or out == STDOUT:
         typer.echo(text, nl=not text.endswith("\n"))
     else:
         disk.write_output(out, text.encode())
