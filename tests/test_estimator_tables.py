@@ -96,3 +96,19 @@ def test_what_the_fit_had_not_is_told_once_with_its_column_and_count():
     model.fit(frame, frame["size"])
     with pytest.warns(UserWarning, match="nowhere"):
         model.predict(new)
+
+
+def test_numbers_far_from_all_rows_are_told_as_intervals_there_are_not():
+    """Ten ranges away the standard deviation is that of the middle, and nothing said so in Python."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-1, 1, (80, 2))
+    model = po.Regressor(method=po.MAP(num_epochs=20), network="mlp:4").fit(x, x[:, 0] + 0.1 * rng.normal(size=80))
+    near, far = x[:5] * 1.2, np.concatenate([x[:5], [[20.0, 0.0], [-3.0, 0.0]]])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.predict(near)
+    with pytest.warns(UserWarning, match=r"x0: 2 values far outside of -0.9\d* to 0.9\d*, the range of the fit"):
+        model.interval(far, 0.9)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # it has been told
+        model.predict(far)

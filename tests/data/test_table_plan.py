@@ -195,6 +195,19 @@ def test_what_a_reader_should_look_at_is_said():
     assert plan_of([f"2024-01-{1 + i % 28} 10:00 GMT+1" for i in range(60)]).taken == "date"
 
 
+def test_the_target_on_another_scale_is_told():
+    rng = np.random.default_rng(0)
+    y = pd.Series(rng.gamma(2, 1, 200), index=np.arange(200)[::-1], name="y")
+    values = y.to_numpy()
+    frame = pd.DataFrame({"net": np.log(values), "near": values + 0.1 * rng.normal(size=200), "y": values})
+    frame.loc[3, "net"] = np.nan
+    told = "net tells the target exactly"
+    (note,) = (note for note in plan_table(frame, "y").notes if "exactly" in note)
+    assert note.startswith(told)
+    assert any(note.startswith(told) for note in plan_table(frame.drop(columns="y"), y=y).notes)
+    assert not any("exactly" in note for note in plan_table(frame[["net", "y"]], "y").notes)  # nothing else to go by
+
+
 def test_amounts_with_a_zero_are_no_counts():
     y = np.random.default_rng(0).poisson(1.5, 600) / 7  # as an estimator asks, of values alone
     assert not is_counted(*np.unique(y, return_counts=True))

@@ -47,14 +47,13 @@ def predict(
     quiet: Quiet = False,
 ) -> None:
     """Predict new rows: mean, std, interval and epistemic std, or class probabilities and entropy, beside each row."""
-    from posteria.data.encode import told_of
     from posteria.posteriors.units import in_units
 
     posterior, preparation = load_posterior(folder, network, methods)
     with _as_file(data) as path:
         frame, beside, rows = _read(path, preparation, encoding)
     encoded = preparation.encode(rows)
-    for line in told_of(encoded, preparation.encoder).values():
+    for line in preparation.told_of(encoded).values():
         say(line, quiet)
     if encoded.ignored:
         say(f"columns not used: {', '.join(encoded.ignored)}", quiet)

@@ -65,6 +65,11 @@ class Encoder:
         return cls(columns, dropped)
 
     @property
+    def numbers(self) -> frozenset[str]:
+        """The columns that are numbers."""
+        return frozenset(column.name for column in self.columns if isinstance(column, Number))
+
+    @property
     def feature_names(self) -> tuple[str, ...]:
         return tuple(name for column in self.columns for name in column.feature_names)
 

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from posteria.data import cells
 from posteria.data.arrays import Data, check_x, is_frame, num_rows
-from posteria.data.encode import Encoded, Encoder
+from posteria.data.encode import Encoded, Encoder, told_of
 from posteria.data.frames import as_frame
 from posteria.data.standardise import NUM_BINS, Bins, Standardiser
 from posteria.data.table_file import read_frame
@@ -19,6 +19,7 @@ from posteria.data.table_target import KIND_OF, target_values
 from posteria.errors import DataError
 from posteria.tree import Json
 
+FAR = 0.25  # of the range of a column in the fit, beyond that range
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -95,6 +96,7 @@ def to_be_meant(y: np.ndarray, num_classes: int) -> np.ndarray:
     return (y == 1).astype(np.float64) if num_classes == 2 else np.eye(num_classes)[y]
 
 
+FAR = 0.25  # of the range of a column in the fit, beyond that range
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -246,6 +248,24 @@ class Preparation:
             return np.zeros(len(x), int)
         x, lowest, highest = (np.asarray(each, np.float32) for each in (x, self.lowest, self.highest))  # as arrays come
         return ((x < lowest) | (x > highest)).sum(axis=1)
+
+    def told_of(self, encoded: Encoded) -> dict[str, str]:
+        """What new rows have that the fit's had not, a line by column; of numbers that lie further out than `FAR`."""
+        lines = told_of(encoded, self.encoder)
+        if self.encoder is None or not self.lowest.size:
+            return lines
+        found = {}
+        for place, name in enumerate(self.encoder.feature_names):
+            if name not in self.encoder.numbers or name in lines:
+                continue
+            low, high, values = self.lowest[place], self.highest[place], encoded.x[:, place]
+            reach = FAR * (high - low)
+            if num_far := int(((values < low - reach) | (values > high + reach)).sum()) if reach else 0:
+                found[name] = (
+                    f"{name}: {num_far:,} values far outside of {low:.4g} to {high:.4g}, the range of the fit: no row "
+                    "says how wide intervals should be there"
+                )
+        return lines | found
 
     def to_json(self) -> Json:
         return {

@@ -26,7 +26,7 @@ from posteria.data.recognise import (
     recognised,
     stand_in,
 )
-from posteria.data.table_target import KIND_OF, check_target, is_copy, recognised_target
+from posteria.data.table_target import KIND_OF, check_target, is_copy, is_monotone, recognised_target
 from posteria.errors import SettingError
 from posteria.tree import Json
 
@@ -135,7 +135,7 @@ def plan_table(
         notes += [
             f"{name} tells the target exactly: will it be known where you predict? If not: --ignore {name}"
             for name in used
-            if is_copy(frame[name], y)
+            if is_copy(frame[name], y) or (len(used) > 1 and is_monotone(frame[name], y))
         ]
     return TablePlan(len(frame), tuple(column for column, _ in made), planned, num_left_out, tuple(notes))
 

@@ -20,6 +20,7 @@ THIN = 0.25  # share of the commonest count that the largest has at most: what i
 MOST_COUNTED = 50.0  # mean of counts that have a likelihood of their own; not measured: larger ones are numbers
 RARE, COMMON = 0.05, 0.9  # shares of classes that are worth a word
 ROWS_SHOWN = 5
+MANY_ORDERED, SAME_ORDER = 30, 0.9999  # different values, and the correlation of ranks, of what is the target again
 LEAST_REPEATED = 5  # rows a value, with which a copy of the target is no chance
 NOT_COUNTS = (
     "the target counts something; if not: --kind classes or regression (in Python likelihood=po.likelihoods.Gaussian())"
@@ -138,6 +139,17 @@ def is_copy(feature: "pd.Series", y: "pd.Series") -> bool:
         return False
     pairs = set(zip(levels_of(feature.to_numpy(object)), levels_of(y.to_numpy(object))))
     return len(pairs) == num_values
+
+
+def is_monotone(feature: "pd.Series", y: "pd.Series") -> bool:
+    """Whether a column is the target on another scale: of many numbers, in the same or the opposite order."""
+    if not {feature.dtype.kind, y.dtype.kind} <= set("iuf"):
+        return False
+    both = feature.notna().to_numpy() & y.notna().to_numpy()  # the index of a frame need not be that of y
+    first, second = feature[both], y[both]
+    if min(first.nunique(), second.nunique()) < MANY_ORDERED:
+        return False
+    return bool(abs(np.corrcoef(first.rank().to_numpy(), second.rank().to_numpy())[0, 1]) > SAME_ORDER)
 
 
 def target_values(values: "pd.Series", kind: str) -> tuple[np.ndarray, tuple[str, ...]]:

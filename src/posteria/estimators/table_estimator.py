@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from posteria import nn
 from posteria.data.arrays import Data, is_frame
-from posteria.data.encode import Encoded, Encoder, told_of
+from posteria.data.encode import Encoded, Encoder
 from posteria.data.frames import as_frame, as_often, as_values
 from posteria.data.preparation import Preparation
 from posteria.data.table_plan import plan_table
@@ -350,7 +350,7 @@ class TableEstimator(StoredEstimator):
 
     def _say_what_is_new(self, encoded: Encoded) -> None:
         """What rows have that the fit's had not: once for each column of a fit."""
-        for name, line in told_of(encoded, self._encoder).items():
+        for name, line in self.preparation_.told_of(encoded).items():
             of, told = self.__dict__.get("_told_of", (None, set()))
             if of is not self.preparation_:
                 of, told = self.preparation_, set()
