@@ -125,7 +125,9 @@ def test_classes_keep_their_labels():
     assert set(model.sample(data.x, 2).ravel()) <= set(labels) and model.entropy(data.x).shape == (150,)
     with pytest.raises(SettingError, match="calibrate"):
         model.sets(data.x)
-    assert model.calibrate(data.x, labels).sets(data.x, 0.9).shape == (150, 3)
+    with pytest.raises(DataError, match="are those that were fitted to"):
+        model.calibrate(data.x, labels)
+    assert model.calibrate(data.x[::2], labels[::2]).sets(data.x, 0.9).shape == (150, 3)
     with pytest.raises(DataError, match="daisy"):
         model.calibrate(data.x[:2], ["daisy", "setosa"])
 
@@ -168,7 +170,7 @@ def test_a_sampler_is_diagnosed_and_a_point_stops_early():
     model = po.Regressor(po.HMC(num_chains=2, num_draws=20, num_warmup=10, num_leapfrog=3, start="prior"), "mlp:3").fit(
         x, x[:, 0]
     )
-    assert model.diagnose(x).num_chains == 2 and model.calibrate(x, x[:, 0]).diagnose(x).num_chains == 2
+    assert model.diagnose(x).num_chains == 2 and model.calibrate(x[:9], x[:9, 0]).diagnose(x).num_chains == 2
     stopped = po.Regressor(po.MAP(num_epochs=5, patience=2), "mlp:3", early_stopping=True).fit(x, x[:, 0])
     assert stopped.posterior_.facts["method"]["settings"]["validation"] == 0.1
 

@@ -32,6 +32,7 @@ from posteria.models.priors import Prior
 from posteria.models.target import Density, Target
 from posteria.posteriors import saving, store
 from posteria.posteriors.base import Posterior
+from posteria.posteriors.calibrated import rows_in_short
 from posteria.posteriors.draws import Draws
 from posteria.posteriors.scale_summary import prior_scales
 from posteria.random import as_key, key_from_json
@@ -283,6 +284,8 @@ def _fit_and_record(method: Any, key: jax.Array, target: Target | Density, start
         posterior.facts["flat_directions"] = flat
     if target.scales and hasattr(posterior, "sample_params"):
         posterior.facts["prior_scales"] = prior_scales(posterior)
+    if isinstance(target, Target) and isinstance(target.data, tuple) and (rows := rows_in_short(*target.data[:2])):
+        posterior.facts["rows"] = rows
     posterior.facts |= {
         "method": registry.to_json(method),
         "seconds": run.seconds_before + time.monotonic() - began,

@@ -192,6 +192,22 @@ def test_calibrate_holds_within_groups_and_predict_takes_them_from_the_table(fol
     assert answer.exit_code == 1 and "lacks the columns ['city']" in answer.stderr
 
 
+def test_amounts_as_text_may_be_calibrated_and_scored(folder, tmp_path):
+    """A target in dollars was fitted, and then neither calibrated nor scored: could not convert string to float."""
+    for name, seed in {"fit": 0, "held": 1}.items():
+        frame = houses(60, seed=seed)
+        frame[TARGET] = [f"${value:,.2f}" for value in 50 * frame[TARGET]]
+        frame.to_csv(tmp_path / f"{name}.csv", index=False)
+    run, held = tmp_path / "run", tmp_path / "held.csv"
+    assert invoke("fit", tmp_path / "fit.csv", "--target", TARGET, *QUICK, "-o", run, "-q").exit_code == 0
+    answer = invoke("calibrate", run, held)
+    assert answer.exit_code == 0 and "of 60 rows that were not fitted to" in answer.stdout, answer.output
+    answer = invoke("publish", run, tmp_path / "published", "--test", held)
+    assert answer.exit_code == 0, answer.output
+    answer = invoke("calibrate", run, tmp_path / "fit.csv", "-o", tmp_path / "own")
+    assert answer.exit_code == 1 and "are those that were fitted to" in answer.stderr
+
+
 def test_a_published_folder_predicts_as_the_fit_does(folder):
     published = folder.parent / "published"
     answer = invoke("publish", folder, published)

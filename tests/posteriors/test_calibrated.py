@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 import posteria as po
-from posteria.errors import SettingError
+from posteria.errors import DataError, SettingError
 from posteria.posteriors.calibrated import best_temperature
 from posteria.posteriors.calibrated_predictive import scaled
 from posteria.posteriors.conformal import threshold
@@ -60,6 +60,19 @@ def test_coverage_before_and_after_is_told(regression):
     posterior, x, y = regression
     told = posterior.calibrate(x[:400], y[:400]).coverage
     assert told[0.9]["before"] < 0.6 and abs(told[0.9]["after"] - 0.9) < 0.06
+
+
+def test_rows_that_were_fitted_to_are_refused(tmp_path):
+    """Errors there are small: 90 % intervals would hold less on any others."""
+    x = np.random.default_rng(0).normal(size=(40, 2))
+    model, data, method = po.Model(po.nn.mlp((2,))), (x, x[:, 0]), po.MAP(num_epochs=2)
+    posterior = po.fit(model, data, method, out=tmp_path / "f", progress=False)
+    for each in (posterior, po.load(tmp_path / "f"), po.fit(model, data, method, progress=False)):
+        with pytest.raises(DataError, match="are those that were fitted to"):
+            each.calibrate(x, x[:, 0])
+    again = posterior.calibrate(x[::-1], x[::-1, 0])
+    with pytest.raises(DataError, match="are those that were fitted to"):
+        again.calibrate(x, x[:, 0])
 
 
 def test_it_saves_and_speaks_own_units(regression, tmp_path):

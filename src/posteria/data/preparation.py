@@ -15,7 +15,7 @@ from posteria.data.frames import as_frame
 from posteria.data.standardise import NUM_BINS, Bins, Standardiser
 from posteria.data.table_file import read_frame
 from posteria.data.table_plan import TablePlan, plan_table
-from posteria.data.table_target import KIND_OF, target_values
+from posteria.data.table_target import KIND_OF, numbers_of, target_values
 from posteria.errors import DataError
 from posteria.tree import Json
 
@@ -229,7 +229,7 @@ class Preparation:
     def targets(self, values: ArrayLike) -> np.ndarray:
         """y as the network's likelihood wants it: standardised, or positions in `class_names`."""
         if self.y is not None:
-            return self.y.apply(np.asarray(values, np.float64)).astype(np.float32)
+            return self.y.apply(numbers_of(values)).astype(np.float32)
         if self.encoder is None and np.asarray(values).dtype.kind in "iu":
             return np.asarray(values, np.int32)
         positions = {name: position for position, name in enumerate(self.class_names)}

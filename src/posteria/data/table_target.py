@@ -11,6 +11,7 @@ from posteria.errors import DataError, SettingError
 
 if TYPE_CHECKING:
     import pandas as pd
+    from numpy.typing import ArrayLike
 
 KINDS = ("regression", "counts", "classes")
 KIND_OF = {"number": "regression", "count": "counts", "category": "classes", "ordered": "classes"}  # as taken
@@ -158,6 +159,24 @@ def target_values(values: "pd.Series", kind: str) -> tuple[np.ndarray, tuple[str
 
 
 def _real_target(values: "pd.Series", kind: str) -> tuple[np.ndarray, tuple[str, ...]]:
+    y = numbers_of(values, kind)
+    if y.min() == y.max():
+        raise DataError(f"the target {values.name!r} is {y[0]} in every row", "a target that varies")
+    if kind == "counts" and ((y < 0) | (y != np.round(y))).any():
+        odd = y[(y < 0) | (y != np.round(y))][0]
+        raise DataError(f"the target {values.name!r} holds {odd:g}", "counts: 0, 1, 2, ...", "take kind regression")
+    return y, ()
+
+
+def numbers_of(values: "ArrayLike | pd.Series", kind: str = "regression") -> np.ndarray:
+    """Targets as float64, of text too; refused where one is missing or no number."""
+    import pandas as pd
+
+    values = values if isinstance(values, pd.Series) else np.asarray(values)
+    if isinstance(values, np.ndarray):
+        if values.dtype.kind in "biuf":
+            return values.astype(np.float64)
+        values = pd.Series(values, name="y")
     y, is_bad = cells.numbers(plain(values), number_spelling(values))
     bad = np.flatnonzero(is_bad | np.isnan(y))
     if len(bad):
@@ -167,12 +186,7 @@ def _real_target(values: "pd.Series", kind: str) -> tuple[np.ndarray, tuple[str,
             f"finite numbers for {kind}, below {cells.LARGEST:g}",
             'correct them, or pass kind="classes"',
         )
-    if y.min() == y.max():
-        raise DataError(f"the target {values.name!r} is {y[0]} in every row", "a target that varies")
-    if kind == "counts" and ((y < 0) | (y != np.round(y))).any():
-        odd = y[(y < 0) | (y != np.round(y))][0]
-        raise DataError(f"the target {values.name!r} holds {odd:g}", "counts: 0, 1, 2, ...", "take kind regression")
-    return y, ()
+    return y
 
 
 def _class_target(values: "pd.Series") -> tuple[np.ndarray, tuple[str, ...]]:

@@ -4,6 +4,7 @@ Vovk et al. 2005; Vovk et al. 2019, whose predictions are whole distributions; R
 the shape of the prediction; Sadinle et al. 2019, sets of classes; Guo et al. 2017, temperature.
 """
 
+import hashlib
 import math
 from typing import Any, NamedTuple
 
@@ -24,6 +25,7 @@ LEVELS = (0.5, 0.8, 0.9, 0.95)  # at which coverage before and after is told
 MAX_LOG_TEMPERATURE = 4.0
 LOG_TEMPERATURE_STD = 0.5  # of its prior: without one, rows that are all predicted right would be taken for certainty
 FEWEST_OF_A_GROUP = 20  # a smaller group takes the scores of all
+ROWS_SUMMED = 1000
 JITTER_SEED = 0  # of the fractions that make counts comparable with a continuous distribution
 Coverage = dict[float, dict[str, float]]  # by level: the share "before" and "after", on rows not calibrated on
 
@@ -112,6 +114,12 @@ def calibrate(posterior: Posterior, x: Data, y: Any, groups: Any = None) -> Cali
     y = predictive.check_y(y)
     if len(y) < 2:
         raise DataError(f"{len(y)} rows to calibrate on", "at least 2, and 100 for 95 % intervals", "hold out more")
+    if "rows" in posterior.facts and posterior.facts["rows"] == rows_in_short(posterior.check_x(x), y):
+        raise DataError(
+            "the rows to calibrate on are those that were fitted to",
+            "rows of their own, on which errors are as large as on new ones",
+            'hold some out, or fit with calibrate="folds" (--calibrate), which leaves out each fifth in turn',
+        )
     names = None if groups is None else _names(groups, len(y))
     if hasattr(posterior.model.likelihood, "probs"):
         calibrated = of_classes(posterior, predictive.probs, y, names)
@@ -125,6 +133,17 @@ def calibrate(posterior: Posterior, x: Data, y: Any, groups: Any = None) -> Cali
             note = f"groups with fewer than {FEWEST_OF_A_GROUP} calibration rows take the scores of all: {small[:5]}"
             calibrated.facts = calibrated.facts | {"notes": [*calibrated.facts.get("notes", []), note]}
     return calibrated
+
+
+def rows_in_short(x: Any, y: Any) -> str | None:
+    """Of rows in memory, what tells them from others: how many, and a sum of the first ones, in 32 bits."""
+    leaves = [*jax.tree.leaves(x), y]
+    if any(hasattr(leaf, "read_rows") or not getattr(leaf, "is_fully_addressable", True) for leaf in leaves):
+        return None  # larger than memory, or spread over hosts
+    digest = hashlib.sha256(str(len(y)).encode())
+    for leaf in leaves:
+        digest.update(np.asarray(np.asarray(leaf)[:ROWS_SUMMED], np.float32).tobytes())
+    return digest.hexdigest()
 
 
 def of_classes(

@@ -249,7 +249,7 @@ def new_folder(folder: Path, if_exists: str) -> Iterator[Path]:
         raise StoreError(
             f"{folder} is not empty",
             "an empty or new folder",
-            'if_exists="resume" continues the run in it, if_exists="replace" removes it',
+            'if_exists="resume" (--if-exists resume) continues the run in it, "replace" removes it',
         )
     if not is_free and not _is_ours(folder):
         raise StoreError(
