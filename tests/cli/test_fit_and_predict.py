@@ -253,3 +253,13 @@ def test_rows_of_a_group_are_left_out_together(tmp_path):
     assert invoke("resume", tmp_path / "run", "-q").exit_code == 0
     frame.drop(columns="patient").to_csv(tmp_path / "new.csv", index=False)
     assert invoke("predict", tmp_path / "run", tmp_path / "new.csv").exit_code == 0
+
+
+def test_a_plan_is_of_what_a_fit_would_do(folder):
+    """It planned HMC where nothing was named, and the fit is of networks in folds."""
+    houses_csv = folder.parent / "houses.csv"
+    plan = invoke("plan", houses_csv, "--target", TARGET, "--no-rehearse")
+    assert plan.exit_code == 0 and plan.stdout.startswith("Folds: 80 rows"), plan.output
+    plan = invoke("plan", houses_csv, "--target", TARGET, "--no-rehearse", "--quality", "best", "--as", "age=category")
+    assert plan.exit_code == 0 and plan.stdout.startswith("MCLMC: 80 rows"), plan.output
+    assert invoke("plan", houses_csv, "--target", TARGET, "--set", "num_draws=3").exit_code == 1

@@ -135,14 +135,10 @@ def fit(
     if group is not None:
         source, labels = _grouped(source, group)
         ignore = [*(ignore or ()), group]
-    if method is None and settings:
-        raise SettingError(
-            f"--set {settings[0]} without a method", "--method beside it", "`posteria methods` lists them"
-        )
-    named = None if method is None else build_method(method, settings or [])
+    named = named_method(method, settings)
     devices = _devices(mesh, is_distributed)
     prior = None if prior_std is None else Normal(prior_std)
-    preparation, (x, y), model, chosen, cost = _choose(
+    preparation, (x, y), model, chosen, cost = chosen_for(
         source, named, quality, network, prior, temperature, target_scale
     )
     if labels is not None:
@@ -221,14 +217,23 @@ def _grouped(source: "Origin", column: str) -> "tuple[Origin, np.ndarray]":
     return source.without(column), labels
 
 
-def _choose(
+def named_method(method: str | None, settings: list[str] | None) -> Any:
+    """The method of that name with its settings; None where none is named."""
+    if method is None and settings:
+        raise SettingError(
+            f"--set {settings[0]} without a method", "--method beside it", "`posteria methods` lists them"
+        )
+    return None if method is None else build_method(method, settings or [])
+
+
+def chosen_for(
     source: "Origin",
     method: Any,
     quality: str,
     network: str | None,
-    prior: "Prior | None",
-    temperature: float,
-    target_scale: str,
+    prior: "Prior | None" = None,
+    temperature: float = 1.0,
+    target_scale: str = "auto",
 ) -> "tuple[Preparation, tuple[Data, np.ndarray], Model, Any, str]":
     """How rows are prepared, those rows, the model, the method, and what it costs in words.
 

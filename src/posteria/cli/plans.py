@@ -5,9 +5,9 @@ from typing import Annotated, Any
 import typer
 
 from posteria.cli.app import Json, app
+from posteria.cli.fits import chosen_for, named_method
 from posteria.cli.printing import print_json
-from posteria.cli.set_option import build_method
-from posteria.cli.table_options import Ignore, Kind, Target
+from posteria.cli.table_options import As, Encoding, Ignore, Kind, Target, as_pairs
 from posteria.errors import SettingError
 
 
@@ -15,10 +15,18 @@ from posteria.errors import SettingError
 def plan(
     data: Annotated[str, typer.Argument(help="A file (with --target), an .npz with x and y, or a data set's name.")],
     target: Target = None,
-    method: Annotated[str, typer.Option(help="See `posteria methods`.")] = "hmc",
+    method: Annotated[
+        str | None,
+        typer.Option(help="See `posteria methods`.  [default: that of --quality]", show_default=False),
+    ] = None,
+    quality: Annotated[str, typer.Option(help="fast, balanced or best, as `posteria fit` has it.")] = "fast",
     network: Annotated[
-        str, typer.Option(help="mlp:50,50, lenet5, ..., or mypkg.nets:build of your own.")
-    ] = "mlp:50,50",
+        str | None,
+        typer.Option(
+            help="mlp:50,50, lenet5, ..., or mypkg.nets:build of your own.  [default: that of --quality, or mlp:50,50]",
+            show_default=False,
+        ),
+    ] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="A setting of the method, as num_draws=200.", show_default=False)
     ] = None,
@@ -32,22 +40,25 @@ def plan(
     ] = None,
     kind: Kind = None,
     ignore: Ignore = None,
+    as_: As = None,
+    encoding: Encoding = None,
     rehearse: Annotated[bool, typer.Option(help="Time a few steps here; only count otherwise.")] = True,
     as_json: Json = False,
 ) -> None:
-    """Plan a fit: its memory and time on this machine, from a few timed steps, and on others, by counting."""
+    """Plan a fit: its memory and time on this machine, from a few timed steps, and on others, by counting.
+
+    Of the same defaults as `posteria fit`.
+    """
     from posteria.data.origin import read_origin
     from posteria.engine.layout import use_cores
-    from posteria.models.model import model_for
     from posteria.planning import plan as planned
 
     machines = [machine(word) for word in on or ()]
-    source = read_origin(data, target, kind, ignore or ())
-    wanted = build_method(method, settings or [])
+    source = read_origin(data, target, kind, ignore or (), as_pairs(as_), encoding)
+    named = named_method(method, settings)
     use_cores()
-    preparation, (x, y) = source.prepare()
-    model = model_for(preparation.kind, preparation.num_outputs, len(y), network)
-    found = planned(model, (x, y), wanted, rehearse=rehearse)
+    _, data_of_fit, model, wanted, _ = chosen_for(source, named, quality, network, target_scale="linear")
+    found = planned(model, data_of_fit, wanted, rehearse=rehearse)
     if as_json:
         elsewhere = [
             {
