@@ -322,9 +322,12 @@ def phase(seconds: np.ndarray, period: str) -> np.ndarray:
         return np.mod(seconds, DAY) / DAY
     if period == "week":
         return np.mod(seconds / DAY + 3.0, 7.0) / 7.0  # the first of 1970 was a Thursday
-    unit = {"year": "datetime64[Y]", "month": "datetime64[M]"}[period]
-    began = np.where(np.isnan(seconds), 0, seconds).astype(np.int64).astype("datetime64[s]").astype(unit)
-    first, last = (each.astype("datetime64[s]").astype(np.int64) for each in (began, began + 1))
+    unit = {"year": "Y", "month": "M"}[period]
+    began = (
+        np.where(np.isnan(seconds), 0, seconds).astype(np.int64).astype("datetime64[s]").astype(f"datetime64[{unit}]")
+    )
+    ended = began + np.timedelta64(1, unit)
+    first, last = (each.astype("datetime64[s]").astype(np.int64) for each in (began, ended))
     return (seconds - first) / (last - first)
 
 
