@@ -59,11 +59,22 @@ def test_settings_of_methods_are_those_of_the_one_that_is_named():
     )
     found = with_settings(names, pairs)
     assert found == [po.MAP(), po.Ensemble(po.MAP(num_epochs=3), 2), po.SGHMC(step_size=0.1)]
+    assert with_settings(["sghmc"], ["sghmc.start.num_epochs=3"]) == [po.SGHMC(start=po.MAP(num_epochs=3))]
+    with pytest.raises(SettingError, match="first --set start=map"):
+        with_settings(["mean-field"], ["mean-field.start.num_epochs=3"])  # which starts from "init"
+    found = with_settings(["mean-field"], ["mean-field.start=map", "mean-field.start.num_epochs=3"])
+    assert found == [po.MeanField(start=po.MAP(num_epochs=3))]
     for wrong in ("num_epochs=3", "swag.rank=3", "map=3"):
         with pytest.raises(SettingError, match="METHOD one of"):
             with_settings(names, [wrong])
     refused = invoke("compare", "diabetes", *QUICK, "--methods", "map", "--set", "map.epochs=3")
     assert refused.exit_code == 1 and "no setting 'epochs'" in refused.output
+
+
+@pytest.mark.parametrize(("option", "text"), [("--attack", ","), ("--attack", "much"), ("--shift-by", " , ")])
+def test_sizes_and_shifts_that_name_nothing_are_refused(option, text):
+    refused = invoke("compare", "diabetes", *QUICK, option, text)
+    assert refused.exit_code == 1 and option in refused.output
 
 
 @pytest.fixture

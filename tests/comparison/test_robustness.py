@@ -148,3 +148,22 @@ def test_classes_and_images(tmp_path):
     assert shift["conditions"][-1]["unit"] == "of the range of a pixel"
     assert all("attack" not in shift["found"].get(name, {}) for name in ("linear", "boosting"))
     assert "sure" in " ".join(shift["texts"])
+
+
+def test_images_of_bytes_are_corrupted_and_pixels_are_named_only_where_x_is_in_their_range():
+    rng = np.random.default_rng(0)
+    x, y = rng.integers(0, 256, (40, 8, 8)).astype(np.uint8), np.arange(40) % 2
+    network = po.Network(
+        lambda key, x: {"w": np.zeros((64, 2), np.float32)},
+        lambda params, x: (x.reshape(len(x), -1) / np.float32(255)) @ params["w"],
+    )
+    model = po.Model(network, likelihood=po.likelihoods.Categorical())
+    asked = {"reference": None, "baselines": False, "shift": "contrast", "attack": 0.2}
+
+    def shift(x):
+        found = po.compare(model, (x, y), {"map": po.MAP(num_epochs=5)}, **asked)
+        return found.results["problems"][0]["shift"]
+
+    of_bytes = shift(x)
+    assert list(of_bytes["found"]["map"]) == ["contrast"] and "whole numbers" in of_bytes["left_out"]["transfer"]
+    assert shift(x.astype(np.float32))["conditions"][-1]["unit"] == "in the units of x"

@@ -77,6 +77,8 @@ def test_what_cannot_be_attacked_is_refused(posterior, x, size, words):
     [
         ({"bounds": 3}, "bounds are 3"),
         ({"bounds": (0, 1, 2)}, "bounds are"),
+        ({"bounds": ("a", "b")}, "bounds are"),
+        ({"bounds": (np.nan, 1.0)}, "bounds are"),
         ({"bounds": (0.0, 1.0)}, "within the bounds"),  # or x would be moved by more than its size
         ({"num_draws": 0}, "num_draws=0"),
     ],

@@ -213,6 +213,8 @@ def test_jpeg_is_pillows(shape):
     [
         (IMAGES, "rain", 1, "the corruption is 'rain'"),
         (IMAGES, "fog", 6, "severity is 6"),
+        (IMAGES, "fog", 3.0, "severity is 3.0"),
+        (IMAGES, ["fog"], 3, "the corruption is ['fog']"),
         (IMAGES - 0.5, "fog", 1, "before they are standardised"),
         (IMAGES[0, :, :, 0], "fog", 1, "images are (32, 32)"),
         (np.ones((2, 32, 32), np.int64), "fog", 1, "images are int64"),

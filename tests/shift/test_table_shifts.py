@@ -68,7 +68,46 @@ def test_tilted_rows_are_rows_of_the_table_with_another_mean():
     assert abs(np.linalg.norm(moved) - 1.0) < 0.2  # exp(t z) moves the mean of a Normal by t
 
 
-@pytest.mark.parametrize("x, name, severity", [(ARRAY, "rain", 1), (ARRAY, "noise", 0), (ARRAY[:0], "noise", 1)])
-def test_what_is_no_shift_is_refused(x, name, severity):
+TWICE = pd.concat([FRAME, FRAME[["size"]]], axis=1)
+
+
+@pytest.mark.parametrize(
+    "x, name, severity, key",
+    [
+        (ARRAY, "rain", 1, 0),
+        (ARRAY, ["noise"], 1, 0),
+        (ARRAY, "noise", 0, 0),
+        (ARRAY, "noise", 3.0, 0),
+        (ARRAY, "noise", np.True_, 0),
+        (ARRAY, "noise", 1, -1),
+        (ARRAY, "noise", 1, "a"),
+        (ARRAY[:0], "noise", 1, 0),
+        (ARRAY[:, :0], "noise", 1, 0),
+        (FRAME[["town"]], "drift", 1, 0),
+        (TWICE, "noise", 1, 0),
+        ([[1.0], [1.0, 2.0]], "missing", 1, 0),
+    ],
+)
+def test_what_is_no_shift_is_refused(x, name, severity, key):
     with pytest.raises(po.errors.PosteriaError):
-        po.shift.shift_table(x, name, severity)
+        po.shift.shift_table(x, name, severity, key)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("name", ["noise", "drift", "tilt"])
+def test_columns_without_values_and_infinite_ones_stay_as_they_are(name):
+    frame = FRAME.assign(empty=np.nan, far=np.where(np.arange(500) < 5, np.inf, FRAME["size"]))
+    found = po.shift.shift_table(frame, name, 5)
+    assert found.x["empty"].isna().all()
+    np.testing.assert_array_equal(np.isinf(found.x["far"]), np.isinf(frame["far"].iloc[found.rows]))
+    assert not found.x["far"].isna().any()
+
+
+def test_dates_and_durations_are_neither_numbers_nor_categories():
+    dates = pd.date_range("2020-01-01", periods=500)
+    frame = pd.DataFrame({"day": dates, "lasts": dates - dates[0], "size": FRAME["size"], "town": FRAME["town"]})
+    for name in ("noise", "drift", "unseen"):
+        found = po.shift.shift_table(frame, name, 5).x
+        assert found["day"].equals(frame["day"]) and found["lasts"].equals(frame["lasts"])
+    types = [po.shift.shift_table(frame, "missing", 5, key).x.dtypes for key in range(9)]
+    assert all((each[["day", "lasts"]] == frame.dtypes[["day", "lasts"]]).all() for each in types)

@@ -126,7 +126,7 @@ def compare(
             "encoding": encoding,
             "budget": budget,
             "tune": tune,
-            "shift": _names(shift_by) or shift or None,
+            "shift": _shifts(shift_by) or shift or None,
             "attack": _sizes(attack),
         }
     planned = workers.planned(recipe)
@@ -161,11 +161,22 @@ def _names(text: str | None) -> list[str]:
     return [name.strip() for name in (text or "").split(",") if name.strip()]
 
 
+def _shifts(text: str | None) -> list[str]:
+    if text is not None and not _names(text):
+        raise SettingError(
+            f"--shift-by {text!r}", "names of shifts, separated by commas", "--shift takes all that apply"
+        )
+    return _names(text)
+
+
 def _sizes(text: str | None) -> list[float]:
     try:
-        return [float(each) for each in _names(text)]
+        sizes = [float(each) for each in _names(text)]
     except ValueError:
-        raise SettingError(f"--attack {text}", "numbers, separated by commas", "as --attack 0.05,0.1") from None
+        sizes = []
+    if text is not None and not sizes:
+        raise SettingError(f"--attack {text!r}", "numbers, separated by commas", "as --attack 0.05,0.1")
+    return sizes
 
 
 def _rewrite(out: Path, comparison: "Comparison", quiet: bool) -> None:

@@ -53,6 +53,8 @@ def _changed(method: Any, wanted: "Json") -> Any:
             raise SettingError(f"{name} has no setting {setting!r}", f"one of {sorted(known)}", "check its spelling")
         value = _value(setting, node[""]) if "" in node else getattr(method, setting)
         if inner := {name: part for name, part in node.items() if name}:
+            if isinstance(value, str) and value in METHODS:  # a start that is named: start.num_epochs=30
+                value = registry.as_method(value)
             if not dataclasses.is_dataclass(value):
                 raise SettingError(f"{setting} is {value!r}", "a method with settings", f"first --set {setting}=map")
             value = _changed(value, inner)

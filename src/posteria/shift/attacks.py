@@ -17,7 +17,7 @@ from posteria.data.arrays import Data, check_same_length
 from posteria.errors import DataError, SettingError
 from posteria.posteriors.base import PREDICT_KEY, Posterior
 from posteria.random import as_key
-from posteria.settings import Count, checked
+from posteria.settings import Count, checked, shown
 
 FIRST_STEP = 2.5  # times size / steps: so that the edge can be reached from anywhere within
 AT_ONCE = 256  # rows
@@ -55,8 +55,7 @@ def attack(
     if not isinstance(x, np.ndarray | jax.Array) or not jnp.issubdtype(x.dtype, jnp.floating):
         raise DataError(f"x is {_words(x)}", "one array of floats", "tokens and labels have no gradient")
     if bounds is not None:
-        if np.shape(bounds) != (2,) or not bounds[0] < bounds[1]:
-            raise SettingError(f"bounds are {bounds}", "a least and a largest value", "pass (0.0, 1.0)")
+        bounds = _least_and_largest(bounds)
         if len(x) and not (bounds[0] <= x.min() and x.max() <= bounds[1]):
             raise DataError(
                 f"x from {x.min():.3g} to {x.max():.3g}",
@@ -91,6 +90,16 @@ def _gradient(posterior: Posterior, num_draws: int) -> Callable[[jax.Array, jax.
         return -jax.nn.logsumexp(log_probs, axis=0).sum()
 
     return jax.grad(loss)  # not compiled as one: weights would become constants of the code
+
+
+def _least_and_largest(bounds: Any) -> tuple[float, float]:
+    try:
+        least, largest = (float(bound) for bound in bounds)
+    except (TypeError, ValueError):
+        least, largest = np.nan, np.nan
+    if not least < largest or isinstance(bounds, str | set):
+        raise SettingError(f"bounds are {shown(bounds)}", "a least and a largest value", "pass (0.0, 1.0)")
+    return least, largest
 
 
 def _words(x: Any) -> str:

@@ -15,9 +15,11 @@ import numpy as np
 from posteria.compiled import kept
 from posteria.errors import DataError, SettingError
 from posteria.random import as_key
+from posteria.settings import shown
 from posteria.shift import blurs, digital, noises, weather
+from posteria.shift.table_shifts import SEVERITIES as SEVERITIES
+from posteria.shift.table_shifts import as_severity
 
-SEVERITIES = (1, 2, 3, 4, 5)
 AT_ONCE = 32  # images
 
 Corruption = Callable[..., jax.Array]
@@ -87,10 +89,9 @@ def corrupt(images: Any, name: str, severity: int, key: int | jax.Array = 0) -> 
     >>> corrupt(images, "frost", severity=3, key=0).shape
     (2, 32, 32, 3)
     """
-    if name not in CORRUPTIONS:
-        raise SettingError(f"the corruption is {name!r}", "one of " + ", ".join(CORRUPTIONS), "correct the name")
-    if np.ndim(severity) or severity not in SEVERITIES or isinstance(severity, bool):
-        raise SettingError(f"severity is {severity!r}", "1, 2, 3, 4 or 5", "5 is the most")
+    if not isinstance(name, str) or name not in CORRUPTIONS:
+        raise SettingError(f"the corruption is {shown(name)}", "one of " + ", ".join(CORRUPTIONS), "correct the name")
+    severity = as_severity(severity)
     try:
         given = np.asarray(images)
     except ValueError:

@@ -7,6 +7,7 @@ import numpy as np
 
 from posteria.data.arrays import is_frame
 from posteria.errors import DataError, SettingError
+from posteria.settings import CountFromZero, checked, shown
 
 SEVERITIES = (1, 2, 3, 4, 5)
 NEVER_SEEN = "(never seen)"  # a category that no table had
@@ -15,6 +16,7 @@ MISSING = (0.05, 0.1, 0.2, 0.35, 0.5)  # of the values of a column
 DRIFT = (0.1, 0.25, 0.5, 1.0, 2.0)  # of itself, by which a column grows
 UNSEEN = (0.05, 0.1, 0.25, 0.5, 1.0)  # of the rows
 TILT = (0.25, 0.5, 1.0, 1.5, 2.0)  # standard deviations by which the mean moves, where rows are Normal
+WORDS = ("object", "string", "category", "bool")  # types of columns of categories
 SHARE_OF_COLUMNS = 1 / 3  # that are hit
 
 
@@ -30,33 +32,57 @@ def shift_table(x: Any, name: str, severity: int, key: int = 0) -> Shifted:
     third of the columns of numbers are in another unit or have grown. "unseen": a category that was never seen.
     "tilt": rows far along a direction are more common, drawn with replacement. Columns and rows are chosen by the key.
     """
-    if name not in TABLE_SHIFTS:
-        raise SettingError(f"the shift is {name!r}", "one of " + ", ".join(TABLE_SHIFTS), "correct the name")
-    if severity not in SEVERITIES or isinstance(severity, bool):
-        raise SettingError(f"severity is {severity!r}", "1, 2, 3, 4 or 5", "5 is the most")
-    table: Any = x.copy() if is_frame(x) else np.array(x)
-    if not is_frame(table) and (table.ndim != 2 or not np.issubdtype(table.dtype, np.floating)):
-        raise DataError(f"x is {table.dtype} {table.shape}", "rows of floats, or a frame", "pass (n, columns)")
-    if not len(table):
-        raise DataError("x has no rows", "at least one", "pass test rows")
+    if not isinstance(name, str) or name not in TABLE_SHIFTS:
+        raise SettingError(f"the shift is {shown(name)}", "one of " + ", ".join(TABLE_SHIFTS), "correct the name")
+    severity = as_severity(severity)
+    key = checked("shift_table", "key", key, CountFromZero, 0)
+    table = _copied(x)
     rng = np.random.default_rng([key, list(TABLE_SHIFTS).index(name)])
     return TABLE_SHIFTS[name](table, severity - 1, rng)
 
 
+def as_severity(severity: Any) -> int:
+    is_whole = isinstance(severity, int | np.integer) and not isinstance(severity, bool)
+    if not is_whole or severity not in SEVERITIES:
+        raise SettingError(f"severity is {shown(severity)}", "1, 2, 3, 4 or 5", "5 is the most")
+    return int(severity)
+
+
+def _copied(x: Any) -> Any:
+    if is_frame(x):
+        table = x.copy()
+        if not table.columns.is_unique:
+            twice = table.columns[table.columns.duplicated()][0]
+            raise DataError(f"two columns are named {twice!r}", "a name of its own for each", "rename one")
+    else:
+        try:
+            table = np.array(x)
+        except ValueError:
+            raise DataError("rows of several lengths", "as many values in each", "pass (n, columns)") from None
+        if table.ndim != 2 or not np.issubdtype(table.dtype, np.floating):
+            raise DataError(
+                f"x is {table.dtype} {table.shape}", "rows of floats, or a pandas frame", "pass (n, columns)"
+            )
+    if not len(table):
+        raise DataError("x has no rows", "at least one", "pass test rows")
+    return table
+
+
 def _noise(table: Any, level: int, rng: np.random.Generator) -> Shifted:
-    for column in _numbers(table):
+    for column in _needed(_numbers(table), "numbers", "noise"):
         values = _values(table, column)
-        _put(table, column, values + NOISE[level] * np.nanstd(values) * rng.normal(size=len(values)))
+        _put(table, column, values + NOISE[level] * _moments(values)[1] * rng.normal(size=len(values)))
     return Shifted(table, np.arange(len(table)))
 
 
 def _missing(table: Any, level: int, rng: np.random.Generator) -> Shifted:
     num = len(table)
-    for column in _some(rng, _all(table)):
+    for column in _some(rng, _needed(_all(table), "any kind", "missing")):
         first = int(rng.integers(num))
         hit = (first + np.arange(round(MISSING[level] * num))) % num
         if is_frame(table):
-            values = table[column].astype(float) if column in _numbers(table) else table[column].astype(object)
+            values = table[column].astype(float) if column in _numbers(table) else table[column]
+            values = values if values.dtype.kind in "fMm" else values.astype(object)  # dates and times hold NaT
             values.iloc[hit] = np.nan if column in _numbers(table) else None
             table[column] = values
         else:
@@ -65,17 +91,15 @@ def _missing(table: Any, level: int, rng: np.random.Generator) -> Shifted:
 
 
 def _drift(table: Any, level: int, rng: np.random.Generator) -> Shifted:
-    for column in _some(rng, _numbers(table)):
+    for column in _some(rng, _needed(_numbers(table), "numbers", "drift")):
         _put(table, column, (1 + DRIFT[level]) * _values(table, column))
     return Shifted(table, np.arange(len(table)))
 
 
 def _unseen(table: Any, level: int, rng: np.random.Generator) -> Shifted:
-    words = [column for column in _all(table) if column not in _numbers(table)]
-    if not words:
-        raise DataError("a table of numbers alone", "a column of categories, for unseen", "take another shift")
+    words = list(table.select_dtypes(WORDS).columns) if is_frame(table) else []
     num = len(table)
-    for column in _some(rng, words):
+    for column in _some(rng, _needed(words, "categories", "unseen")):
         values = table[column].astype(object)
         values.iloc[rng.permutation(num)[: round(UNSEEN[level] * num)]] = NEVER_SEEN
         table[column] = values
@@ -84,12 +108,8 @@ def _unseen(table: Any, level: int, rng: np.random.Generator) -> Shifted:
 
 def _tilt(table: Any, level: int, rng: np.random.Generator) -> Shifted:
     """Rows with the weights exp(t z), z along a direction of the standardised numbers."""
-    columns = _numbers(table)
-    if not columns:
-        raise DataError("a table without numbers", "a column of numbers, for tilt", "take another shift")
-    values = np.stack([_values(table, column) for column in columns], 1)
-    spread = np.nanstd(values, 0)
-    units = np.nan_to_num((values - np.nanmean(values, 0)) / np.where(spread > 0, spread, 1.0))
+    columns = _needed(_numbers(table), "numbers", "tilt")
+    units = np.stack([_standardised(_values(table, column)) for column in columns], 1)
     along = units @ rng.normal(size=len(columns))
     along = (along - along.mean()) / max(along.std(), 1e-12)
     weights = np.exp(TILT[level] * (along - along.max()))
@@ -111,10 +131,28 @@ def _all(table: Any) -> list[Any]:
 
 
 def _numbers(table: Any) -> list[Any]:
-    """Columns of numbers; truth values are categories."""
+    """Columns of numbers; truth values are categories, durations neither."""
     if not is_frame(table):
         return _all(table)
-    return list(table.select_dtypes("number", exclude="bool").columns)
+    return list(table.select_dtypes("number", exclude=["bool", "timedelta", "complexfloating"]).columns)
+
+
+def _needed(columns: list[Any], of: str, name: str) -> list[Any]:
+    if not columns:
+        raise DataError(f"a table without a column of {of}", f"one, for {name}", "take another shift")
+    return columns
+
+
+def _moments(values: np.ndarray) -> tuple[float, float]:
+    """Mean and standard deviation of the finite values; 0 where there are none."""
+    finite = values[np.isfinite(values)]
+    return (float(finite.mean()), float(finite.std())) if len(finite) else (0.0, 0.0)
+
+
+def _standardised(values: np.ndarray) -> np.ndarray:
+    """0 where a value is not finite."""
+    mean, std = _moments(values)
+    return np.where(np.isfinite(values), values - mean, 0.0) / (std or 1.0)
 
 
 def _values(table: Any, column: Any) -> np.ndarray:

@@ -30,6 +30,7 @@ from posteria.tree import Arrays, Json
 MOST_DRAWS = 100  # of which predictions of shifted rows are averages
 LEVEL = 0.9  # of the intervals
 OWN, TRANSFER = "attack", "transfer"
+NO_GRADIENT = "pixels are whole numbers, which cannot be moved a little: pass floats in [0, 1]"
 ATTACKER_STREAM = 13  # folded into a split's key, beside those of fitting and tuning
 SCORES = {
     "regression": (("rmse", "RMSE", "lower"), ("nll", "NLL", "lower"), ("coverage_90", "in 90 %", "near")),
@@ -100,7 +101,8 @@ def _conditions(
         return
     mask = _moved(fold)
     if mask is None:
-        left_out |= dict.fromkeys((OWN, TRANSFER), "no input is a number that could be moved a little")
+        why = NO_GRADIENT if _is_bytes(fold.x_test) else "no input is a number that could be moved a little"
+        left_out |= dict.fromkeys((OWN, TRANSFER), why)
         return
     came = shifted.found[0]
     for size in problem.shift.sizes:
@@ -134,7 +136,7 @@ def shifted_rows(problem: Problem, fold: Fold) -> Conditions:
     inputs: Callable[[Any], Any] = _unchanged if features is None else features.inputs
     table = problem.data["table"]
     taken = {column["name"]: column["taken"] for column in table["columns"]} if table else None
-    if not is_frame(x) and not _is_floats(x):
+    if not is_frame(x) and not _is_floats(x) and not _is_bytes(x):
         chosen = some_rows(x)
         came = Condition(AS_THEY_CAME, 0, rows(x, chosen), chosen)
         return Conditions([came], {"shifts": "the inputs are neither a table nor images"})
@@ -153,6 +155,14 @@ def _is_floats(x: Any) -> bool:
     return isinstance(x, np.ndarray | jax.Array) and x.ndim in (2, 3, 4) and np.issubdtype(x.dtype, np.floating)
 
 
+def _is_bytes(x: Any) -> bool:
+    return is_images(x) and x.dtype == np.uint8
+
+
+def _is_pixels(x: Any) -> bool:
+    return is_images(x) and _is_floats(x) and bool(x.min() >= 0 and x.max() <= 1)
+
+
 def _moved(fold: Fold) -> np.ndarray | None:
     """Which inputs an attack may move; None where there are none."""
     x = fold.x_test
@@ -169,8 +179,7 @@ def _attacked(posterior: Any, fold: Fold, came: Condition, size: float) -> np.nd
     y = fold.y_test[came.rows]
     y = y if fold.scale is None else fold.scale.apply(np.asarray(y, np.float64)).astype(np.float32)
     x = np.asarray(came.x)
-    is_pixels = is_images(x) and x.min() >= 0 and x.max() <= 1
-    moved = attack(posterior, x, y, size, bounds=(0.0, 1.0) if is_pixels else None)
+    moved = attack(posterior, x, y, size, bounds=(0.0, 1.0) if _is_pixels(x) else None)
     return np.where(np.asarray(_moved(fold)), moved, x)
 
 
@@ -243,8 +252,9 @@ def _condition(problem: Problem, name: str, levels: list[float]) -> Json:
     found: Json = {"name": name, "about": about, "is_attack": is_attack, "levels": levels}
     if is_attack:
         x = problem.folds[0].x_test
-        unit = "of the range of a pixel" if is_images(x) else "standard deviations of a column"
-        found["unit"] = unit if is_images(x) or problem.folds[0].preparation is not None else "in the units of x"
+        is_table = problem.folds[0].preparation is not None and not is_images(x)
+        unit = "standard deviations of a column" if is_table else "in the units of x"
+        found["unit"] = "of the range of a pixel" if _is_pixels(x) else unit
     return found
 
 

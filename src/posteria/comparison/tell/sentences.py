@@ -125,7 +125,7 @@ def _changes(method: Any, settings: Json, before: str = "") -> list[str]:
 # 2021) and a likelihood that takes clear labels for noisy ones (Kapoor et al. 2022) underfit. Nothing is cooled here.
 
 NUM_ERRORS = 2.0  # standard errors that chance explains
-CLASSES = "NoisyDirichlet or LabelSmoothing where labels were checked"
+CLASSES = "where labels were checked, NoisyDirichlet or LabelSmoothing, with the strength that suits rows left out"
 OTHERS = "with less noise, or noise that is inferred"
 
 
