@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 import numpy as np
+from scipy import optimize
 
 import posteria as po
 from posteria.posteriors.draws import Draws, DrawsPosterior
@@ -18,10 +19,11 @@ class Score(NamedTuple):
     without: np.ndarray  # (chain, n), of all chains but one
 
 
-def score(posterior: po.Posterior, x: np.ndarray, y: np.ndarray) -> Score:
+def score(posterior: po.Posterior, x: np.ndarray, y: np.ndarray, power: float = 1.0) -> Score:
+    """Of the average over draws, sharpened by `power`."""
     chains = by_chain(posterior, x)
-    probs = chains.mean(0)
-    rest = (chains.sum(0) - chains) / (len(chains) - 1)
+    probs = sharpened(chains.mean(0), power)
+    rest = sharpened((chains.sum(0) - chains) / (len(chains) - 1), power)
     rows = np.arange(len(y))
     return Score(
         probs.argmax(1) == y,
@@ -29,6 +31,22 @@ def score(posterior: po.Posterior, x: np.ndarray, y: np.ndarray) -> Score:
         np.log(np.maximum(probs[rows, y], LEAST)),
         np.log(np.maximum(rest[:, rows, y], LEAST)),
     )
+
+
+def sharpened(probs: np.ndarray, power: float) -> np.ndarray:
+    """Proportional to probs ** power: above 1 it is surer of itself, and as often right."""
+    raised = np.maximum(probs, LEAST) ** power
+    return raised / raised.sum(-1, keepdims=True)
+
+
+def best_power(posterior: po.Posterior, x: np.ndarray, y: np.ndarray) -> float:
+    """That gives these rows the highest log-likelihood."""
+    probs = by_chain(posterior, x).mean(0).astype(np.float64)
+
+    def loss(log_power: float) -> float:
+        return -float(np.mean(np.log(sharpened(probs, np.exp(log_power))[np.arange(len(y)), y])))
+
+    return float(np.exp(optimize.minimize_scalar(loss, bounds=(-2.0, 2.0), method="bounded").x))
 
 
 def by_chain(posterior: po.Posterior, x: np.ndarray, num_draws: int | None = None) -> np.ndarray:
