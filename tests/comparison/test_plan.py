@@ -51,6 +51,12 @@ def test_it_says_what_it_understood(frame):
     assert said["predict"].startswith("posteria predict runs/map new.csv")
 
 
+def test_a_reference_that_was_made_elsewhere_takes_no_time(frame, tmp_path):
+    np.savez(tmp_path / "given.npz", samples=np.zeros((5, 24)))
+    text = plan(frame, "price", methods=MAP, reference=tmp_path / "given.npz").text
+    assert "; given.npz (reference)" in text and "capped" not in text
+
+
 def test_python_and_the_command_line_have_one_set_of_defaults():
     """What either can say: where both can, they mean the same when nothing is said."""
     compare, planned, asked, said = (

@@ -33,7 +33,8 @@ def plan(problem: Problem, entries: list[Entry], settings: Settings) -> str:
     seeds = len(about["seeds"])
     methods = [entry for entry in entries if entry.role == "method"]
     baselines = [entry for entry in entries if entry.role == "baseline"]
-    reference = next((entry.label for entry in entries if entry.role == "reference"), None)
+    reference = next((entry for entry in entries if entry.role == "reference"), None)
+    cap = settings.minutes if reference and reference.method else None  # what was made elsewhere takes no time
     noise = ", noise inferred" if "infer" in about["likelihood"] else ""
     doing = f"{len(methods)} method{'s' if len(methods) != 1 else ''}"
     doing += f" and {len(baselines)} baselines" if baselines else ""
@@ -42,7 +43,7 @@ def plan(problem: Problem, entries: list[Entry], settings: Settings) -> str:
     duration = _duration(expected_seconds(problem, entries, settings.budget))
     text = f"{data['rows']:,} rows, {columns}, {what}; {split}{noise}; {doing}, about {duration}"
     if reference:
-        text += f"; {reference}" + (f" capped at {settings.minutes:g} min (--minutes)" if settings.minutes else "")
+        text += f"; {reference.label}" + (f" capped at {cap:g} min (--minutes)" if cap else "")
     shown = [] if data["table"] is None else data["table"]["notes"]  # below how the table is read
     read = [] if data["table"] is None else [as_text(data["table"])]
     return "\n".join([text, *read, *(f"note: {note}" for note in data["notes"] if note not in shown)])
