@@ -49,6 +49,7 @@ def test_the_default_is_six_of_those_that_are_there():
     names = default_methods()
     assert names[:2] == ["map", "ensemble"] and len(names) <= 6
     assert set(names) <= set(registry.names())
+    assert default_methods(is_table=True) == [*names, "folds"]  # what `posteria fit` does by default takes part
 
 
 def test_a_registered_method_takes_part_without_further_ado(monkeypatch):

@@ -34,7 +34,7 @@ def compare(
     methods: Annotated[
         str | None,
         typer.Option(
-            help="Names, separated by commas (also mypkg:Mine); six that matter otherwise.", show_default=False
+            help="Names, separated by commas (also mypkg:Mine); those that matter otherwise.", show_default=False
         ),
     ] = None,
     settings: Annotated[

@@ -54,6 +54,7 @@ def planned(recipe: Json) -> "Plan":
     from posteria.comparison.api import plan
     from posteria.comparison.enter.entries import default_methods
     from posteria.comparison.tour import tour
+    from posteria.data.table_file import is_table
     from posteria.models.priors import Normal
 
     words = dict(recipe)
@@ -64,7 +65,7 @@ def planned(recipe: Json) -> "Plan":
         reference = words.pop("reference")
         return tour(words.pop("methods"), None if reference == "nuts" else reference, **_without(words, "data"))
     if settings := words.pop("settings"):
-        words["methods"] = with_settings(words["methods"] or default_methods(), settings)
+        words["methods"] = with_settings(words["methods"] or default_methods(is_table(Path(words["data"]))), settings)
     prior_std = words.pop("prior_std")
     prior = None if prior_std is None else Normal(prior_std)
     return plan(words.pop("data"), words.pop("target"), prior=prior, **words)

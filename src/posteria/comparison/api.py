@@ -13,15 +13,16 @@ import numpy as np
 
 from posteria.cards import preformatted
 from posteria.comparison.ask import SEEDS, Fold, Problem, ask, describe, kind_of, num_features
-from posteria.comparison.enter.entries import REFERENCE, Entry, as_entries, for_problem
+from posteria.comparison.enter.entries import REFERENCE, Entry, as_entries, default_methods, for_problem
 from posteria.comparison.judge.grades import grade_row
 from posteria.comparison.run.fitting import Settings, costs_of, milliseconds
 from posteria.comparison.run.records import Record
 from posteria.comparison.run.runner import Elsewhere, Ending, Key, Ledger, run, run_row
 from posteria.comparison.tell import results, score_tables, sentences
 from posteria.compiled import contents
-from posteria.data.arrays import check_same_length, check_x, rows
+from posteria.data.arrays import check_same_length, check_x, is_frame, rows
 from posteria.data.splits import last_rows
+from posteria.data.table_file import is_table
 from posteria.errors import DataError, SettingError
 from posteria.methods import registry
 from posteria.models.model import Model
@@ -125,6 +126,8 @@ def plan(
 ) -> Plan:
     """A comparison on `data`, as `ask` reads it with what else is `asked`; methods and all else are as in `compare`."""
     problem = ask(data, target, **asked)
+    if methods is None:
+        methods = default_methods(is_table=is_frame(data) or is_table(Path(str(data))))
     entries = for_problem(as_entries(methods, baselines, reference), problem)
     text = sentences.plan(problem, entries, Settings(minutes=minutes, budget=budget))
     return Plan([(problem, entries)], text, budget, tune, minutes)

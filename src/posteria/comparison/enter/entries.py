@@ -24,6 +24,7 @@ from posteria.tree import Json
 
 DEFAULT_METHODS = ("map", "ensemble", "laplace", "mean-field", "mc-dropout", "swag", "sghmc")
 DEFAULT_SLOTS = 6
+OF_TABLES = "folds"  # a seventh: what `posteria fit` does where nothing is named, with the network of the comparison
 REFERENCE = "nuts"
 FLOPS = 4e9  # a second on two cores, roughly, of small matrices
 STEP_SECONDS = 3e-5  # of a gradient of nothing
@@ -69,10 +70,11 @@ class Entry:
         return {} if self.method is None else registry.to_json(self.method)["settings"]
 
 
-def default_methods() -> list[str]:
-    """The first six that are there, of those that matter most."""
+def default_methods(is_table: bool = False) -> list[str]:
+    """The first six that are there, of those that matter most; of a table, folds beside them."""
     present = registry.names()
-    return [name for name in DEFAULT_METHODS if name in present][:DEFAULT_SLOTS]
+    found = [name for name in DEFAULT_METHODS if name in present][:DEFAULT_SLOTS]
+    return [*found, OF_TABLES] if is_table and OF_TABLES in present else found
 
 
 def as_entries(methods: Iterable[Any] | Mapping[str, Any] | None, with_baselines: bool, reference: Any) -> list[Entry]:
