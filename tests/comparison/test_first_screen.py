@@ -44,6 +44,18 @@ def test_of_equals_the_cheapest_that_keeps_its_promise_is_used():
     assert "of the 2 networks among them that keep what they promise, it is the cheapest" in words["Why"]
 
 
+def test_one_network_among_equals_is_not_the_cheapest_of_one():
+    rng = np.random.default_rng(1)
+    two = {"cheap": made(rng, held=covering(0.7), seconds=0.1), "honest": made(rng, held=covering(0.9), seconds=2.0)}
+    assert said(judge(two))["Why"].endswith("of the networks among them it alone keeps what it promises.")
+    told = {0.9: "the only network among them.", 0.7: "among them, and does not keep what it promises."}
+    for held, words in told.items():
+        problem = judge({"net": made(rng, held=covering(held)), "boosting": made(rng, held=covering(0.9))})
+        row = next(row for row in problem["rows"] if row["name"] == "boosting")
+        row |= {"role": "baseline", "fidelity": ""}
+        assert said(problem)["Why"].endswith(words)
+
+
 def test_where_none_covers_it_is_said_in_the_headline_with_what_mends_it():
     rng = np.random.default_rng(2)
     problem = judge({"a": made(rng, held=covering(0.73)), "b": made(rng, held=covering(0.75), seconds=9.0)})

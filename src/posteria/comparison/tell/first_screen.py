@@ -75,8 +75,12 @@ def _why(problem: Json, row: Json, ranked: list[Json], leaders: list[Json]) -> s
     told = f"{len(leaders)} of the {len(ranked)} that were judged predict equally well, as far as {where} can tell"
     usable = [each for each in leaders if each["role"] != "baseline" and each["fidelity"]]
     kept = [each for each in usable if verdicts.holds(each)]
+    if len(usable) == 1:
+        return f"{told}; it is the only network among them{'' if kept else ', and does not keep what it promises'}."
     if not kept:
         return f"{told}; it is the cheapest of the networks among them. None of these keeps what it promises."
+    if len(kept) == 1:
+        return f"{told}; of the networks among them it alone keeps what it promises."
     if len(kept) < len(usable):
         return (
             f"{told}; of the {_count(len(kept), 'network')} among them that keep what they promise, it is the cheapest."
