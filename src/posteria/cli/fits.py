@@ -1,6 +1,7 @@
 """`posteria fit` and `posteria resume`: a table to a posterior in a folder."""
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -214,7 +215,8 @@ def _grouped(source: "Origin", column: str) -> "tuple[Origin, np.ndarray]":
     if source.frame is None or column == source.target:
         raise SettingError(f"--group {column} of {source.name}", "another column than the target, of a CSV")
     labels = labels_of(source.frame, column)  # it refuses a column that is not there
-    return source.without(column), labels
+    without = source.without(column)
+    return replace(without, plan=without.plan and without.plan.by_groups()), labels
 
 
 def named_method(method: str | None, settings: list[str] | None) -> Any:

@@ -26,6 +26,7 @@ from posteria.data.recognise import (
     recognised,
     stand_in,
 )
+from posteria.data.repeated_rows import GROUPS_ARE_ASKED, told_of_rows
 from posteria.data.table_target import KIND_OF, check_target, is_copy, is_monotone, recognised_target
 from posteria.errors import SettingError
 from posteria.tree import Json
@@ -80,6 +81,10 @@ class TablePlan:
             for each in self.columns
         ]
         return replace(self, columns=tuple(columns))
+
+    def by_groups(self) -> "TablePlan":
+        """Without the note that rows come in groups, once they are asked for."""
+        return replace(self, notes=tuple(note for note in self.notes if GROUPS_ARE_ASKED not in note))
 
     def text(self, width: int = WIDTH) -> str:
         """A line a column (of very many, a line for those alike), and the notes below; within `width`."""
@@ -137,6 +142,9 @@ def plan_table(
             for name in used
             if is_copy(frame[name], y) or (len(used) > 1 and is_monotone(frame[name], y))
         ]
+        num_values = {column.name: column.values for column, _ in made}
+        numbers = {column.name for column, _ in made if column.taken == "number"}
+        notes += told_of_rows(frame, num_values, numbers, y, planned is not None and planned.taken == "number")
     return TablePlan(len(frame), tuple(column for column, _ in made), planned, num_left_out, tuple(notes))
 
 

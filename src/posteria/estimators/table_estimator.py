@@ -111,6 +111,8 @@ class TableEstimator(StoredEstimator):
         kind = self._target_kind(y)
         asked = None if kind == "counts" and self.likelihood is None else kind
         self.plan_ = plan_table(frame, as_=self.as_ or {}, kind=asked, y=_series(y, class_names))
+        if groups is not None:
+            self.plan_ = self.plan_.by_groups()
         often, y_often = as_often(frame, y, weight)
         self.preparation_ = Preparation.from_features(often, y_often, kind, class_names, self.plan_)
         self._recipe: Recipe | None = None
