@@ -265,6 +265,8 @@ def test_points_between_thousands_are_none_of_a_decimal_where_commas_are(tmp_pat
     np.testing.assert_array_equal(as_target.y, 1000 + 37 * np.arange(1, 40))
     np.testing.assert_array_equal(as_feature.x[:, 0], as_target.y)
     assert as_feature.plan.columns[0].spelling == "1.234,5"
+    again = as_written(frame, tmp_path / "table.csv")
+    assert list(again["price"][:2]) == ["1037", "1074"] and again["size"][0] == 1.5  # 1.037 would be another
     assert with_points(["1.037", "900", None]) == ["1037", "900", None]  # what an export reads of such a file
     assert with_points(["0,5", "12"]) == ["0.5", "12"] and with_points(["1,5", "2.5"]) == ["1.5", "2.5"]
 

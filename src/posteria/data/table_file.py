@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from posteria.data.cells import MISSING, are_codes
+from posteria.data.cells import MISSING, are_codes, is_missing, with_points
 from posteria.data.frames import as_frame
 from posteria.data.texts import Texts, numbered, read_texts
 from posteria.errors import DataError
@@ -84,9 +84,15 @@ def as_written(frame: "pd.DataFrame", path: str | Path, encoding: str | None = N
     if _ending(path) in BINARY:
         return frame
     texts = _texts_of(path, encoding)
-    if texts.decimal != ".":
-        return frame
+    if texts.decimal != ".":  # 1.250 is 1250 there, and would be 1.25 in what is written
+        texts_there = [name for name in frame.columns if frame[name].dtype.kind == "O"]
+        return frame.assign(**{name: _with_points(frame[name]) for name in texts_there})
     return _parsed(path, texts, dtype=str, na_filter=False)[list(frame.columns)]
+
+
+def _with_points(column: "pd.Series") -> Any:
+    texts = [text if isinstance(text, str) else None for text in column]
+    return with_points(texts) if all(isinstance(text, str) or is_missing(text) for text in column) else column
 
 
 def _texts_of(path: Path, encoding: str | None) -> Texts:
