@@ -175,6 +175,12 @@ def test_a_kill_while_publishing_leaves_the_old_or_the_new(posterior, tmp_path):
     assert not [path.name for path in tmp_path.iterdir() if path.name not in ("a", "b", "out") and path.name[0] != "."]
 
 
+def test_a_card_says_where_it_was_measured_on_the_rows_of_the_fit(posterior, folder, tmp_path):
+    assert "- rows: 40, those that it was fitted to: others it predicts less well" in (folder / "README.md").read_text()
+    po.publish(posterior, tmp_path / "p", (X[:30], Y[:30]))
+    assert "- rows: 30\n" in (tmp_path / "p" / "README.md").read_text()
+
+
 def test_an_estimator_is_refused_with_what_to_publish(tmp_path):
     with pytest.raises(po.errors.SettingError, match="posterior_"):
         po.publish(po.Regressor(), tmp_path / "published")

@@ -326,7 +326,7 @@ def phase(seconds: np.ndarray, period: str) -> np.ndarray:
     began = (
         np.where(np.isnan(seconds), 0, seconds).astype(np.int64).astype("datetime64[s]").astype(f"datetime64[{unit}]")
     )
-    ended = began + np.timedelta64(1, unit)
+    ended = began + np.array(1, f"timedelta64[{unit}]")
     first, last = (each.astype("datetime64[s]").astype(np.int64) for each in (began, ended))
     return (seconds - first) / (last - first)
 

@@ -14,6 +14,7 @@ from posteria.errors import SettingError, StoreError
 from posteria.metrics.scores import accuracy, ece
 from posteria.posteriors import saving, store
 from posteria.posteriors.base import Posterior
+from posteria.posteriors.calibrated import rows_in_short
 from posteria.posteriors.publishing import CARD, DRAWS, FILES, STATUS
 from posteria.tree import Json
 
@@ -53,8 +54,12 @@ def _measured(posterior: Posterior, x: Any, y: Any) -> Json:
     """What a prediction of these rows is worth."""
     predicted = posterior.predict(x)
     log_probs = predicted.log_prob(y)
-    scores: Json = {"rows": len(log_probs), "log_likelihood a row": round(float(np.mean(log_probs)), 4)}
     y = predicted.check_y(y)
+    is_own = "rows" in posterior.facts and posterior.facts["rows"] == rows_in_short(posterior.check_x(x), y)
+    scores: Json = {
+        "rows": f"{len(log_probs)}{', those that it was fitted to: others it predicts less well' if is_own else ''}",
+        "log_likelihood a row": round(float(np.mean(log_probs)), 4),
+    }
     if posterior.model.likelihood.kind == "classes":
         found = {"accuracy": accuracy(predicted.probs, y), "ece": ece(predicted.probs, y)}
     else:
