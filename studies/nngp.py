@@ -7,7 +7,7 @@ scalings in `SCALINGS` the one is taken that does best on 2,000 further training
 test images are seen by that one alone. Of CIFAR-10 the rows are those of its first file where only that is at hand.
 
     make study NAME=nngp               1,000 of scikit-learn's digits: half a minute
-    make study NAME=nngp SCALE=full    MNIST and CIFAR-10 at 1,000 and 10,000: twenty minutes, 8 GB
+    make study NAME=nngp SCALE=full    MNIST and CIFAR-10 at 1,000 and 10,000: some minutes, 3 GB
 """
 
 from collections.abc import Callable

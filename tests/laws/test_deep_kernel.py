@@ -10,7 +10,8 @@ from scipy import stats
 import posteria as po
 from posteria.errors import PosteriaError, SettingError
 from posteria.methods.functions import deep_kernel
-from posteria.methods.functions.deep_start import JITTER, at_optimum, best_process
+from posteria.methods.functions.deep_end import summed_up
+from posteria.methods.functions.deep_start import JITTER, at_optimum, best_process, with_noise
 from posteria.methods.functions.spectrum import Spectrum
 from posteria.posteriors.deep_process import collapse, collapse_note, exact_summary, first_kernel, sparse_summary
 from posteria.testing import ProcedureLaws
@@ -206,3 +207,54 @@ def test_a_spectral_mixture_and_a_bound_on_layers(tmp_path):
     np.testing.assert_array_equal(loaded.predict(X_NEW).mean, posterior.predict(X_NEW).mean)
     with pytest.raises(PosteriaError, match="float64"):
         posterior.export(tmp_path / "exported")
+
+
+def _process(length, inducing):
+    """x, y, the matrix of y's covariance under the bound, and what is lost of it, by NumPy."""
+    x, y = X.astype(float), Y.astype(float)
+
+    def k(a, b):
+        return np.exp(-0.5 * ((a[:, None] - b[None]) ** 2).sum(-1) / length**2)
+
+    explained = k(x, inducing) @ np.linalg.solve(k(inducing, inducing), k(inducing, x))
+    return y, explained, np.trace(k(x, x) - explained)
+
+
+def test_a_sparse_process_begins_at_the_best_noise_of_its_bound():
+    """What inducing points cannot explain is noise: a process on all rows knows less noise than they can bear."""
+    inducing = X[:6].astype(float)
+
+    def bound(length, noise, scale):
+        y, explained, lost = _process(length, inducing)
+        covariance = scale**2 * explained + noise**2 * np.eye(60)
+        return stats.multivariate_normal(np.zeros(60), covariance).logpdf(y) - 0.5 * scale**2 * lost / noise**2
+
+    values = Y[:, None].astype(float)
+    length, noise, scale = best_process("rbf", X.astype(float), values, None, None, inducing)
+    best = bound(length, noise, scale)
+    for others in ((1, 1.05, 1), (1, 1, 1.05), (1, 1 / 1.05, 1), (1, 1, 1 / 1.05), (2, 1, 1), (0.5, 1, 1)):
+        assert bound(length * others[0], noise * others[1], scale * others[2]) < best
+    assert noise > 2 * best_process("rbf", X.astype(float), values, None)[1]
+    counted = best_process("rbf", np.repeat(X.astype(float), 2, 0), np.repeat(values, 2, 0), None, None, inducing)
+    found = best_process("rbf", X.astype(float), values, None, np.full(60, 2.0), inducing)
+    np.testing.assert_allclose(found, counted, rtol=0.02)  # neighbours on the grid of noises are 1.2 % apart
+
+
+@pytest.mark.parametrize("is_exact", [True, False])
+def test_a_noise_that_has_not_settled_is_told(is_exact):
+    """At the best noise of the evidence, or of its bound, nothing is said; far from it what is wrong with the bars."""
+    target = po.Target(po.Model(po.nn.mlp(())), (X, Y[:, None]))
+    params = target.init(jax.random.key(0))
+    inducing = X if is_exact else X[:6]
+    length, noise, scale = best_process(
+        "rbf", X.astype(float), Y[:, None].astype(float), None, None, None if is_exact else inducing.astype(float)
+    )
+    said = {}
+    for factor in (1.0, 0.2, 5.0):
+        own = with_noise(target, params["likelihood"], factor * noise)
+        found = {"params": params | {"likelihood": own}, "kernel": first_kernel("rbf", 2, length, scale)}
+        found |= {"inducing": inducing}
+        *_, said[factor] = summed_up("rbf", found, X.astype(float), Y[:, None], None, is_exact, target)
+    assert said[1.0] == ""
+    assert "too narrow" in said[0.2]
+    assert "too wide" in said[5.0]

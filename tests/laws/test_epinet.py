@@ -67,6 +67,14 @@ def test_a_network_with_classes_is_sure_near_its_data_and_less_so_far_away():
     assert far > 1.5 * near
 
 
+@pytest.mark.parametrize("types", [(np.int32, np.float32), (np.float32, np.int32)])
+def test_rows_of_another_type_than_in_the_fit_are_the_same_rows(types):
+    """Whether x itself is among the features is a matter of the fit."""
+    fitted, asked = (np.round(2 * X).astype(each) for each in types)
+    posterior = po.fit(po.Model(po.nn.mlp((4,))), (fitted, X[:, :1]), po.Epinet(QUICK, num_epochs=5), progress=False)
+    np.testing.assert_allclose(posterior.functions(0, asked, 3), posterior.functions(0, fitted, 3), rtol=1e-6)
+
+
 @pytest.mark.parametrize("settings", [{"num_hidden": 10**9}, {"num_hidden": 10**5, "num_indices": 10**5}])
 def test_a_head_that_this_machine_has_no_room_for_is_refused_before_the_climb(settings):
     known = linear_regression()

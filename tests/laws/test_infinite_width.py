@@ -50,6 +50,12 @@ def test_posterior_and_evidence_are_those_of_numpy(given, matrices):
     np.testing.assert_allclose(po.log_evidence(given.model, (X, Y), po.InfiniteWidth()).value, evidence, rtol=1e-8)
 
 
+def test_a_y_in_units_that_the_prior_does_not_know_is_noise_of_its_own_size():
+    """Not the largest noise that the kernel's size would suggest."""
+    posterior = fitted(po.likelihoods.Gaussian(), data=(X, 1e8 * Y))
+    assert posterior.noise.std == pytest.approx(1e8 * np.sqrt(np.mean(Y**2)), rel=0.2)
+
+
 @pytest.mark.slow
 def test_posterior_and_evidence_are_those_of_tinygp(given, matrices):
     tinygp = pytest.importorskip("tinygp", reason="another library to compare with")

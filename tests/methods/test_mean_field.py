@@ -288,3 +288,10 @@ def test_moments_of_a_network_that_they_cannot_follow_are_refused():
     model = po.Model(po.nn.mlp((5,), activation="tanh"))
     with pytest.raises(NetworkError, match="tanh"):
         po.fit(model, (X, Y), po.MeanField(estimator="moments"), progress=False)
+
+
+def test_a_mixture_that_was_stopped_on_its_way_says_so():
+    """As a diagonal Gaussian does: its own first component is one."""
+    posterior = po.fit(MODEL, (X, Y), po.MeanField(family="mixture", num_components=2, num_epochs=10), progress=False)
+    assert posterior.facts["drift"] > 0.05
+    assert any("not at its optimum" in note for note in posterior.facts["notes"])

@@ -174,3 +174,14 @@ def test_copies_of_large_frozen_weights_are_told_of(monkeypatch):
     assert po.adapters(MLP, weights=WEIGHTS).note == ""
     monkeypatch.setattr("posteria.trace.adapters.LARGE", tree.num_bytes(WEIGHTS) - 1)
     assert "JAX_USE_SIMPLIFIED_JAXPR_CONSTANTS=1" in po.adapters(MLP, weights=WEIGHTS).note
+
+
+def test_an_adapter_of_whole_numbers_is_not_rounded():
+    network = po.Network(lambda key, x: {"w": jax.random.normal(key, (3, 2))}, lambda params, x: x @ params["w"])
+    weights = network.init(jax.random.key(0), np.zeros((1, 3), np.float32))
+    adapted = po.adapters(network, rank=2, weights=weights)
+    x = np.arange(12).reshape(4, 3)
+    own = jax.tree.map(lambda leaf: jnp.full(leaf.shape, 0.3), adapted.init(jax.random.key(0), x[:1]))
+    whole, others = (adapted.apply(own, jnp.asarray(rows)) for rows in (x, x.astype(np.float32)))
+    np.testing.assert_allclose(whole, others, rtol=1e-6)
+    assert np.abs(whole - x @ weights["w"]).max() > 0.1

@@ -127,3 +127,21 @@ def test_rank_one_vectors_are_as_short_as_they_can_be():
     assert matrix_shape((5, 5, 20, 50)) == (500, 50)  # NNX's convolution
     assert matrix_shape((50, 20, 5, 5)) == (50, 500)  # Equinox's
     assert matrix_shape((7,)) == (0, 0)
+
+
+@pytest.mark.parametrize("estimator", ["local", "flipout", "weights"])
+def test_inputs_that_are_whole_numbers_are_as_good_as_others(estimator):
+    """A type of numbers would have been that of the noise: none of it is left in whole ones."""
+
+    def apply(params, x):
+        return x @ params["kernel"]
+
+    x = np.arange(12).reshape(4, 3) - 5
+    params = {"kernel": jax.random.normal(jax.random.key(1), (3, 2))}
+    stds = {"kernel": jnp.full((3, 2), 0.3)}
+    found = [
+        noisy(apply, estimator)(params, stds, jnp.asarray(rows), jax.random.key(0))
+        for rows in (x.astype(np.int32), x.astype(np.float32))
+    ]
+    np.testing.assert_allclose(*found, rtol=1e-6)
+    assert np.abs(found[0] - x @ params["kernel"]).min() > 1e-4

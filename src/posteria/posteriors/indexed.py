@@ -61,8 +61,10 @@ def head_outputs(head: Head, features: jax.Array, z: jax.Array, num_outputs: int
 @kept
 def base_and_features(target: Target) -> Callable[[tree.Params, Data], tuple[jax.Array, jax.Array]]:
     """(network's parameters, x) -> its outputs, and what its last linear operation is given, (batch, feature): with x
-    itself where that is floating point and other operations come before."""
+    itself where that was floating point in the fit and other operations come before."""
     network = target.model.network
+    first = target.blank_input  # of the fit: rows to predict may be of another type
+    has_numbers = isinstance(first, jax.Array | np.ndarray) and jnp.issubdtype(first.dtype, jnp.floating)
 
     def both(params: tree.Params, x: Data) -> tuple[jax.Array, jax.Array]:
         seen: list[str] = []
@@ -77,7 +79,7 @@ def base_and_features(target: Target) -> Callable[[tree.Params, Data], tuple[jax
                 "a network in which no linear operation was found", "one that ends in one", "take another method"
             )
         parts = [records[seen[-1]][-1]]
-        if len(seen) > 1 and isinstance(x, jax.Array | np.ndarray) and jnp.issubdtype(x.dtype, jnp.floating):
+        if len(seen) > 1 and has_numbers:
             parts.append(x)
         flat = [part.reshape(len(outputs), -1).astype(jnp.float32) for part in parts]
         return outputs[:, None] if outputs.ndim == 1 else outputs, jnp.concatenate(flat, 1)

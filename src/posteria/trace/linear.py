@@ -233,6 +233,8 @@ class _Walk:
                 Use(linear.primitive, tuple(sorted(contracted)), fan_in, self.repeats * linear.num_positions)
             )
             if self.rule is not None and weight.path in self.found:
+                if not jnp.issubdtype(x.dtype, jnp.inexact):  # whole numbers: what rules put in their place is not
+                    x = x.astype(weight.value.dtype)
                 operation = Operation(
                     path=weight.path,
                     use=len(self.uses[weight.path]) - 1,

@@ -23,6 +23,7 @@ from posteria.data.batches import batch_of
 from posteria.engine.loop import Kernel, Run
 from posteria.errors import SettingError
 from posteria.methods.costs import EpochCosts, num_batches
+from posteria.methods.functions.deep_end import summed_up
 from posteria.methods.functions.deep_start import (
     JITTER,
     at_optimum,
@@ -42,15 +43,12 @@ from posteria.posteriors.deep_process import (
     collapse,
     collapse_note,
     deep_kernel,
-    exact_summary,
     features,
     first_kernel,
     kernel_matrix,
     network_features,
-    sparse_summary,
     typical_distance,
 )
-from posteria.posteriors.process import cholesky
 from posteria.settings import Count, Optimizer, Positive, Start, check_settings, refuse_idle
 
 if TYPE_CHECKING:
@@ -59,7 +57,7 @@ if TYPE_CHECKING:
 EXACT_ROWS = 3000
 BATCH = 256  # rows of a step beyond them
 NUM_SAMPLES = 2  # draws of outputs, a step, and their mirror images
-START_ROWS = 500  # by whose evidence the kernel's length and amplitude and the noise begin
+START_ROWS = 500  # by whose evidence the kernel's length and amplitude and the noise of an exact process begin
 
 
 @dataclass(frozen=True)
@@ -135,8 +133,9 @@ class DeepKernel(EpochCosts):
         )
         found = tree.index(tree.on_device(trace.state.phi), 0)
         phi = network_features(bare, found["params"]["network"], x, self.spectral_norm)
-        inducing, summary = self._summary(found, phi, np.asarray(y), weight, is_exact, is_gaussian, target)
+        inducing, summary, note = summed_up(self.kernel, found, phi, np.asarray(y), weight, is_exact, target)
         facts = collapse(np.asarray(jax.tree.leaves(x)[0], np.float64), phi)
+        run.note(note)
         run.note(collapse_note(facts))
         run.note("the weights of the features are a point: only the process on them is averaged over")
         return self._posterior(bare, found, inducing, summary, facts)
@@ -150,55 +149,29 @@ class DeepKernel(EpochCosts):
         def seen(some: np.ndarray) -> np.ndarray:
             return network_features(target, first["network"], rows(x, some), self.spectral_norm)
 
-        some = order[:START_ROWS]
-        sample = seen(some)
+        inducing = None if is_exact else seen(order[: self.num_inducing])
+        some = order[: START_ROWS if is_exact else EXACT_ROWS]
+        counts = weight[some] if is_exact else weight[some] * n / len(some)  # these stand for all rows
+        sample, values = seen(some), np.asarray(y[some], np.float64)
         length, noise, scale = typical_distance(sample), 1.0, 1.0
         if is_gaussian:
-            values = np.asarray(y[some], np.float64)
-            length, noise, scale = best_process(self.kernel, sample, values, given_std(target), weight[some])
+            length, noise, scale = best_process(self.kernel, sample, values, given_std(target), counts, inducing)
         kernel = first_kernel(self.kernel, sample.shape[1], length, scale)
         if is_gaussian:
             first = first | {"likelihood": with_noise(target, first["likelihood"], noise)}
         begin = {"params": first, "kernel": kernel}
-        if is_exact:
+        if inducing is None:
             return begin
-        inducing = seen(order[: self.num_inducing])
         begin |= at_prior(inducing, target.num_outputs or 1)
         if is_gaussian:  # else noise would explain all before the process has learnt anything
-            many = order[:EXACT_ROWS]
             begin |= at_optimum(
                 kernel_matrix(self.kernel, kernel, inducing, inducing),
-                kernel_matrix(self.kernel, kernel, inducing, seen(many)),
-                np.asarray(y[many], np.float64),
+                kernel_matrix(self.kernel, kernel, inducing, sample),
+                values,
                 noise,
-                weight[many] * n / len(many),
+                counts,
             )
         return begin
-
-    def _summary(
-        self, found: Any, phi: np.ndarray, y: np.ndarray, weight: Any, is_exact: bool, is_gaussian: bool, target: Target
-    ) -> tuple[np.ndarray, Summary]:
-        """Given weights and kernel, what the data say, in float64."""
-        likelihood: Any = target.model.likelihood
-        noise = float(likelihood.noise_std(found["params"]["likelihood"])) if is_gaussian else math.nan
-        inducing = phi if is_exact else np.asarray(found["inducing"], np.float64)
-
-        def k(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-            return kernel_matrix(self.kernel, found["kernel"], a, b)
-
-        root = np.ones((len(y), 1)) if weight is None else np.sqrt(np.asarray(weight, np.float64))[:, None]
-        missing = 0.5 * (len(y) - (root**2).sum()) * math.log(2 * math.pi * noise**2) if is_gaussian else 0.0
-        if is_exact:
-            plain = exact_summary(root * root.T * k(phi, phi), root * y, noise)
-            rescaled = Summary(root * plain.alpha, root * root.T * plain.inner, plain.log_evidence)
-        elif is_gaussian:
-            # weighted rows are as rows of another noise: their variance is counted as often
-            plain = sparse_summary(k(inducing, inducing), root.T * k(inducing, phi), 0.0, root * y, noise)
-            lost = 0.5 * y.shape[1] * (root**2).sum() * float(amplitude(found["kernel"])) / noise**2
-            rescaled = plain._replace(log_evidence=plain.log_evidence - lost)
-        else:
-            return inducing, _of_inducing(k(inducing, inducing), found)
-        return inducing, rescaled._replace(log_evidence=rescaled.log_evidence + y.shape[1] * missing)
 
     def _prior(self, target: Target, params: tree.Params) -> DeepProcessPosterior:
         outputs = target.num_outputs or 1
@@ -231,15 +204,6 @@ def _check(target: Target) -> None:
     check_one_noise(target)
     if target.blank_input is None:
         raise SettingError("data is None", "an x for its shapes", "pass data=(x, None) for the prior")
-
-
-def _of_inducing(kuu: np.ndarray, found: Any) -> Summary:
-    """q(v) = N(mean, factor factor^T) of white inducing values, as alpha and inner."""
-    factor, _ = cholesky(kuu + JITTER * np.mean(np.diag(kuu)) * np.eye(len(kuu)))
-    back = np.linalg.inv(factor)
-    spread = np.tril(np.asarray(found["factor"], np.float64))
-    inner = np.stack([back.T @ (np.eye(len(kuu)) - each @ each.T) @ back for each in spread])
-    return Summary(back.T @ np.asarray(found["mean"], np.float64), inner, math.nan)
 
 
 class State(NamedTuple):

@@ -7,7 +7,7 @@ Titsias 2009, Variational Learning of Inducing Variables in Sparse Gaussian Proc
 """
 
 import math
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -17,11 +17,12 @@ import scipy.linalg
 from posteria import tree
 from posteria.data.arrays import Data, num_rows, rows
 from posteria.errors import SettingError
-from posteria.models.limit import LimitKernel
 from posteria.models.target import Target
 from posteria.posteriors.process import Noise, cholesky
 
-LOG_GRID = np.linspace(math.log(1e-12), math.log(1e4), 1600)  # of the noise's variance, over the mean of the kernel's
+SMALLEST, LARGEST = 1e-12, 1e4  # of the noise's variance, over the mean of the kernel's
+GRID_STEP = math.log(LARGEST / SMALLEST) / 1599
+ABOVE_Y = 10.0  # of the noise's variance, over the mean square of y, where that is the larger bound
 BLOCK_ROWS = 4096  # whose kernel with the inducing rows is held at once
 
 
@@ -56,7 +57,7 @@ class Spectrum(NamedTuple):
     def of(cls, matrix: np.ndarray, y: np.ndarray, total_weight: float) -> "Spectrum":
         values, vectors = scipy.linalg.eigh(matrix)
         power = ((vectors.T @ y) ** 2).sum(1)
-        grid = _grid(float(np.mean(np.diag(matrix))))
+        grid = _grid(float(np.mean(np.diag(matrix))), power.sum() / max(total_weight * y.shape[1], 1e-300))
         return cls(np.maximum(values, 0.0), np.ones(len(values)), power, y.shape[1], total_weight, grid)
 
     @property
@@ -105,8 +106,19 @@ class Spectrum(NamedTuple):
         return Noise(math.exp(0.5 * grid[best]), std), float(correction)
 
 
-def _grid(mean_variance: float) -> np.ndarray:
-    return np.asarray(LOG_GRID + math.log(mean_variance or 1.0))
+def _grid(mean_variance: float, mean_square: float) -> np.ndarray:
+    """Of the logarithm of the noise's variance: up to where y, in whatever units, is noise alone."""
+    first = math.log(mean_variance or 1.0) + math.log(SMALLEST)
+    last = max(first + math.log(LARGEST / SMALLEST), math.log(ABOVE_Y * mean_square or 1e-300))
+    return first + GRID_STEP * np.arange(math.ceil((last - first) / GRID_STEP) + 1)
+
+
+class RowKernel(Protocol):
+    """Covariances of a process, whatever it reads its rows by."""
+
+    def cross(self, a: Any, b: Any) -> np.ndarray: ...
+
+    def diagonal(self, x: Any) -> np.ndarray: ...
 
 
 class Inducing(NamedTuple):
@@ -124,7 +136,7 @@ class Inducing(NamedTuple):
     jitter: float
 
     @classmethod
-    def of(cls, kernel: LimitKernel, inducing: Data, x: Data, y: np.ndarray, root: np.ndarray) -> "Inducing":
+    def of(cls, kernel: RowKernel, inducing: Data, x: Data, y: np.ndarray, root: np.ndarray) -> "Inducing":
         """`root`: of the rows' weights, (n,), as if all had one noise. K_ZX is never held whole."""
         factor, jitter = cholesky(kernel.cross(inducing, inducing))
         m, n = len(factor), num_rows(x)
@@ -161,7 +173,7 @@ class Inducing(NamedTuple):
             np.append(power, rest),
             num_columns,
             self.total_weight,
-            _grid(self.variance / max(self.num_rows, 1)),
+            _grid(self.variance / max(self.num_rows, 1), self.squares / max(self.total_weight * num_columns, 1e-300)),
             self.lost,
         )
 

@@ -54,6 +54,7 @@ WITHOUT_SCALES = {  # families, and why they cannot infer the prior's scales
     "multiplicative": "its multipliers are of the weights themselves",
     "mixture": "its components are over the weights themselves",
 }
+BOOST_STREAM = 2**30  # folded into the key of the bound, beyond the number of any of its steps
 
 
 @dataclass(frozen=True)
@@ -171,21 +172,32 @@ class MeanField(variational.VariationalCosts):
             final_when_late=True,
         )
         phi = tree.index(found, 0)
-        if self.family == "mixture":
-            return self._boosted(key_elbo, target, family, phi, run, batch_size, self.num_epochs * steps_per_epoch)
-        facts = {}
+        facts: dict[str, float] = {}
         if family.has_elbo:
             kernel = variational.elbo_kernel(bare, family, batch_size)
             before = None if held else tree.index(trace.state.before, 0)  # an end that rows chose is no optimum
             facts = variational.estimate_elbo(kernel, key_elbo, phi, before, target.data, run, steps_per_epoch)
+        if self.family == "mixture":
+            num_steps = self.num_epochs * steps_per_epoch
+            key_boost = jax.random.fold_in(key_elbo, BOOST_STREAM)
+            return self._boosted(key_boost, target, family, phi, run, batch_size, num_steps, facts)
         posterior: GaussianPosterior = family.posterior(target, phi, facts)
         return posterior
 
     def _boosted(
-        self, key: jax.Array, target: Target, family: Any, phi: Phi, run: Run, batch_size: int, num_steps: int
+        self,
+        key: jax.Array,
+        target: Target,
+        family: Any,
+        phi: Phi,
+        run: Run,
+        batch_size: int,
+        num_steps: int,
+        facts: dict[str, float],
     ) -> GaussianPosterior:
+        """`facts`: of the first Gaussian, whose drift stands for that of all, which take as many steps."""
         mean, spread = family.normal(phi)
-        mixture, facts = boosted(
+        mixture, bound = boosted(
             key,
             target,
             (mean, jnp.asarray(spread.std)),
@@ -199,7 +211,7 @@ class MeanField(variational.VariationalCosts):
         there = np.flatnonzero(np.isfinite(mixture.log_shares))
         shares, means, stds = np.exp(mixture.log_shares)[there], mixture.means[there], mixture.stds[there]
         centre = shares @ means
-        return NormalMixturePosterior(target, centre, NormalMixture(shares, means - centre, stds), facts)
+        return NormalMixturePosterior(target, centre, NormalMixture(shares, means - centre, stds), facts | bound)
 
 
 @kept
