@@ -14,7 +14,7 @@ from jax.sharding import Mesh
 
 from posteria import disk, machine, tree
 from posteria.compiled import give_back
-from posteria.data.arrays import Data, is_source
+from posteria.data.arrays import Data, is_source, rows_in_short
 from posteria.data.batches import Augment
 from posteria.data.directions import flat_directions
 from posteria.engine import mesh as meshes
@@ -32,7 +32,6 @@ from posteria.models.priors import Prior
 from posteria.models.target import Density, Target
 from posteria.posteriors import saving, store
 from posteria.posteriors.base import Posterior
-from posteria.posteriors.calibrated import rows_in_short
 from posteria.posteriors.draws import Draws
 from posteria.posteriors.scale_summary import prior_scales
 from posteria.random import as_key, key_from_json

@@ -6,7 +6,8 @@ wide numbers become 32 bits unless `jax_enable_x64` is set, a frame becomes one 
 booleans stay what they are (tokens, masks, uint8 images; a network that wants floating features casts them).
 """
 
-from typing import TYPE_CHECKING, TypeGuard
+import hashlib
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 Data = Tree  # of arrays with a common leading axis
 Rows = slice | np.ndarray | list[int]  # which of them
 ROWS_SHOWN = 5
+ROWS_SUMMED = 1000
 MISSING = ("NoneType", "NAType", "NaTType")  # None and pandas' two, by name: pandas need not be imported
 
 
@@ -328,3 +330,14 @@ def _unboxed(y: np.ndarray) -> np.ndarray:
 def _refuse_rows(is_bad: np.ndarray, got: str, wanted: str, fix: str) -> None:
     if is_bad.any():
         raise DataError(f"y has {got} ({_few(np.flatnonzero(is_bad), 'row')})", wanted, fix)
+
+
+def rows_in_short(x: Any, y: Any) -> str | None:
+    """Of rows in memory, what tells them from others: how many, and a sum of the first ones, in 32 bits."""
+    leaves = [*jax.tree.leaves(x), y]
+    if any(hasattr(leaf, "read_rows") or not getattr(leaf, "is_fully_addressable", True) for leaf in leaves):
+        return None  # larger than memory, or spread over hosts
+    digest = hashlib.sha256(str(len(y)).encode())
+    for leaf in leaves:
+        digest.update(np.asarray(np.asarray(leaf)[:ROWS_SUMMED], np.float32).tobytes())
+    return digest.hexdigest()

@@ -4,7 +4,6 @@ Vovk et al. 2005; Vovk et al. 2019, whose predictions are whole distributions; R
 the shape of the prediction; Sadinle et al. 2019, sets of classes; Guo et al. 2017, temperature.
 """
 
-import hashlib
 import math
 from typing import Any, NamedTuple
 
@@ -12,7 +11,7 @@ import jax
 import numpy as np
 
 from posteria import tree
-from posteria.data.arrays import Data
+from posteria.data.arrays import Data, rows_in_short
 from posteria.errors import DataError
 from posteria.models.target import Target
 from posteria.posteriors.base import Calibrated, Posterior
@@ -25,7 +24,6 @@ LEVELS = (0.5, 0.8, 0.9, 0.95)  # at which coverage before and after is told
 MAX_LOG_TEMPERATURE = 4.0
 LOG_TEMPERATURE_STD = 0.5  # of its prior: without one, rows that are all predicted right would be taken for certainty
 FEWEST_OF_A_GROUP = 20  # a smaller group takes the scores of all
-ROWS_SUMMED = 1000
 JITTER_SEED = 0  # of the fractions that make counts comparable with a continuous distribution
 Coverage = dict[float, dict[str, float]]  # by level: the share "before" and "after", on rows not calibrated on
 
@@ -133,17 +131,6 @@ def calibrate(posterior: Posterior, x: Data, y: Any, groups: Any = None) -> Cali
             note = f"groups with fewer than {FEWEST_OF_A_GROUP} calibration rows take the scores of all: {small[:5]}"
             calibrated.facts = calibrated.facts | {"notes": [*calibrated.facts.get("notes", []), note]}
     return calibrated
-
-
-def rows_in_short(x: Any, y: Any) -> str | None:
-    """Of rows in memory, what tells them from others: how many, and a sum of the first ones, in 32 bits."""
-    leaves = [*jax.tree.leaves(x), y]
-    if any(hasattr(leaf, "read_rows") or not getattr(leaf, "is_fully_addressable", True) for leaf in leaves):
-        return None  # larger than memory, or spread over hosts
-    digest = hashlib.sha256(str(len(y)).encode())
-    for leaf in leaves:
-        digest.update(np.asarray(np.asarray(leaf)[:ROWS_SUMMED], np.float32).tobytes())
-    return digest.hexdigest()
 
 
 def of_classes(

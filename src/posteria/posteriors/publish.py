@@ -10,11 +10,11 @@ import numpy as np
 
 from posteria import disk
 from posteria.bridges import safetensors_file
+from posteria.data.arrays import rows_in_short
 from posteria.errors import SettingError, StoreError
 from posteria.metrics.scores import accuracy, ece
 from posteria.posteriors import saving, store
 from posteria.posteriors.base import Posterior
-from posteria.posteriors.calibrated import rows_in_short
 from posteria.posteriors.publishing import CARD, DRAWS, FILES, STATUS
 from posteria.tree import Json
 
