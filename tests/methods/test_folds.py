@@ -85,13 +85,30 @@ def test_widths_are_learnt_where_they_differ_and_not_where_they_do_not(widened):
 
 def test_all_members_together_are_credited_with_what_they_gain():
     """Errors of m members: e + v / m. Ten of variance 1 about errors of 1 have 1.1, two of them 1.5."""
-    from posteria.methods.ensembles.folds import _gain_of_all
+    from posteria.methods.ensembles.together import gain_of_all
 
     random = np.random.default_rng(0)
     y = random.normal(size=(200_000, 1))
     centre = random.normal(size=(2, 200_000, 1))
-    gain = _gain_of_all([centre, np.ones_like(centre), np.ones_like(centre)], y, 10)
+    gain = gain_of_all([centre, np.ones_like(centre), np.ones_like(centre)], y, 10)
     np.testing.assert_allclose(gain, np.sqrt(1.1 / 1.5), rtol=0.03)
+
+
+def test_errors_that_are_all_disagreement_and_widths_that_know_it_shrink_once():
+    """Where y is 0 and a member's centre is noise, widths of |centre| are right at any number of members."""
+    from types import SimpleNamespace
+
+    from posteria.methods.ensembles.together import gain_of_all, widths_of_all
+
+    def centres(random, *repeats):
+        return random.normal(size=(*repeats, 20_000, 1))
+
+    random = np.random.default_rng(0)
+    shape, widths = centres(random, 2), SimpleNamespace(log_widths=lambda x, centre: np.log(np.abs(centre)))
+    gain = gain_of_all([shape, np.ones_like(shape), np.ones_like(shape)], np.zeros(20_000), 4)
+    widened = widths_of_all(widths, None, shape, 4, None)
+    truth = np.sqrt(1 / 4) / np.sqrt(1 / 2)  # of the average of four, in those of the average of two
+    np.testing.assert_allclose([gain[0], widened[0]], [truth, truth], rtol=0.05)
 
 
 def test_it_saves_exports_and_thins_as_it_is(widened, tmp_path):

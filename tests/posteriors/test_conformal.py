@@ -49,6 +49,17 @@ def test_it_covers_what_it_promises_on_average_over_calibrations(kind, num):
         assert abs(np.mean(covered) - level) < 3 * np.std(covered) / np.sqrt(400) + 0.5 / num, (level, np.mean(covered))
 
 
+@pytest.mark.parametrize("num", [50, 200, 1000])
+def test_a_few_huge_scores_do_not_widen_the_intervals_of_all_others(num):
+    random = np.random.default_rng(0)
+    scores = random.normal(size=(num, 1))
+    intervals = []
+    for size in (10.0, 1e6):
+        scores[:: num // 2] = size  # two of them, or three
+        intervals.append(ScoreDistribution.of(scores).quantile([0.05, 0.25, 0.75, 0.95]))
+    np.testing.assert_allclose(*intervals)
+
+
 def test_ties_never_cost_coverage_and_have_a_finite_density():
     random = np.random.default_rng(0)
     scores = np.round(random.normal(size=(300, 1)))

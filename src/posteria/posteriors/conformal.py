@@ -19,7 +19,7 @@ LEVELS = (0.25, 0.5, 0.68, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998)  # of centr
 FEWEST_BETWEEN = 2.0  # scores between two neighbouring levels
 TAIL_STEPS = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0)  # beyond the last level, in units of the normal variable
 DEGREES = (3.0, 4.0, 6.0, 10.0, 30.0, 1000.0)  # of freedom that the tails may have
-LEAST_SLOPE = 0.02  # of the average one: ties would have an infinite density
+LEAST_SLOPE, USUAL_LEVEL = 0.02, 0.9  # of the average one up to this level: ties would have an infinite density
 MOST_REPEATED = 100_000  # scores of weighted rows
 ROUNDING = 1e-6  # of a level: 0.9 is not quite 0.9 in float32, and the rank of a score must not depend on it
 
@@ -154,8 +154,9 @@ def _ranked(scores: np.ndarray, levels: np.ndarray) -> np.ndarray:
 
 
 def _increasing(z: np.ndarray, sizes: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Knots from (0, 0) on that rise by some least slope."""
-    least = LEAST_SLOPE * np.maximum(sizes[-1] / z[-1], 1e-6 + 1e-6 * np.abs(scores).max(0))
+    """Knots from (0, 0) on that rise by some least slope, in which a few huge scores have no say."""
+    usual = min(int(np.searchsorted(z, ndtri((1 + USUAL_LEVEL) / 2) - ROUNDING)), len(z) - 1)
+    least = LEAST_SLOPE * np.maximum(sizes[usual] / z[usual], 1e-6 + 1e-6 * np.quantile(np.abs(scores), USUAL_LEVEL, 0))
     raised = np.empty_like(sizes)
     last_z, last = 0.0, np.zeros(sizes.shape[1])
     for i, size in enumerate(sizes):

@@ -17,6 +17,7 @@ from posteria.data.arrays import parts, rows
 from posteria.engine.loop import Run
 from posteria.errors import DataError, SettingError
 from posteria.methods.costs import Costed, varied_inside
+from posteria.methods.ensembles.together import gain_of_all, temperature_of_all, widths_of_all
 from posteria.methods.points import fold_climb, fold_parts
 from posteria.methods.points.map import MAP
 from posteria.models.target import Target
@@ -107,11 +108,14 @@ class Folds(Costed):
         left_out = self._left_out(members, folds, x, y, weight)
         is_count = target.model.likelihood.kind == "counts"
         scores = calibrated.scores_about([part.mean(0) for part in left_out.shape], y, is_count)
-        together = _gain_of_all(left_out.shape, y, len(members), weight)
+        together = gain_of_all(left_out.shape, y, len(members), weight)
         if self.learns_widths and _may_learn_widths(target):
             centre, first = left_out.shape[0].mean(0), folds[: self.num_folds]
             posterior.widths, log_widths = _learn_widths(key_widths, x, centre, scores, first, run, weight)
             scores = scores * np.exp(-log_widths)
+            if posterior.widths is not None:
+                widened = widths_of_all(posterior.widths, x, left_out.shape[0], len(members), weight)
+                together = np.minimum(together / widened, 1.0)
         if not is_count:  # whose scores have fractions added
             posterior.facts |= _density_of_left_out(left_out.shape, y, scores, weight)
         coverage = calibrated.coverage_of_scores(scores, left_out.covered, weight)
@@ -160,7 +164,7 @@ class Folds(Costed):
         probs = np.empty((self.num_repeats, len(y), of_folds[0].shape[1]))
         for i, (part, fold) in enumerate(zip(of_folds, folds)):
             probs[i // self.num_folds, fold] = part
-        temperature = _temperature_of_all(probs, y, len(folds), weight)
+        temperature = temperature_of_all(probs, y, len(folds), weight)
         return calibrated.of_classes(posterior, probs.mean(0), y, temperature=temperature, weight=weight)
 
     def _climbed(self, key: jax.Array, target: Target, folds: list[np.ndarray], start: Any, run: Run) -> Members:
@@ -226,44 +230,6 @@ class LeftOut(NamedTuple):
 
     shape: list[np.ndarray]  # centre, half-widths below and above, each (repeat, row, target)
     covered: dict[float, float]  # the share of rows inside their own intervals, by level
-
-
-def _gain_of_all(
-    shape: list[np.ndarray], y: np.ndarray, num_members: int, weight: np.ndarray | None = None
-) -> np.ndarray:
-    """The size of the errors of all members' average, in those of one average of repeats: (target,).
-
-    An average of m members has the squared error e + v / m, where v is their variance about their mean: repeats show
-    both. A hundredth of the rows, with the largest errors, is left aside.
-    """
-    num_repeats = len(shape[0])
-    if num_repeats == 1:
-        return np.ones(shape[0].shape[-1])
-    centre, below, above = shape
-    errors = (y.reshape(centre.shape[1:]) - centre) / (0.5 * (below + above)).mean(0)
-    of_average = errors.mean(0) ** 2
-    is_usual = of_average <= np.quantile(repeated(of_average, weight), 0.99, axis=0)
-    one, average = (
-        np.average(np.where(is_usual, part, 0.0), axis=0, weights=weight) for part in ((errors**2).mean(0), of_average)
-    )
-    variance = (one - average) * num_repeats / (num_repeats - 1)
-    common = np.maximum(one - variance, 0.0)
-    ratio = (common + variance / num_members) / np.maximum(common + variance / num_repeats, 1e-300)
-    gain: np.ndarray = np.sqrt(np.clip(ratio, 0.25, 1.0))
-    return gain
-
-
-def _temperature_of_all(probs: np.ndarray, y: np.ndarray, num_members: int, weight: np.ndarray | None = None) -> float:
-    """Of the average of all members' probabilities, which is less sure than one of few: by what one and the average of
-    repeats show, as `_gain_of_all` has it of errors."""
-    num_repeats = len(probs)
-    average = math.log(calibrated.best_temperature(probs.mean(0), y, weight))
-    if num_repeats == 1:
-        return math.exp(average)
-    each = None if weight is None else np.tile(weight, num_repeats)
-    one = math.log(calibrated.best_temperature(probs.reshape(-1, probs.shape[-1]), np.tile(y, num_repeats), each))
-    slope = (one - average) / (1 - 1 / num_repeats)  # in 1 / members
-    return math.exp(average + slope * (1 / num_members - 1 / num_repeats))
 
 
 def _density_of_left_out(
