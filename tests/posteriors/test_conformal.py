@@ -153,6 +153,19 @@ def test_counts_cover_and_stay_whole():
     assert 0.9 - 3 * np.sqrt(0.09 * 2 / 1000) < covered < 0.99 and low.min() == 0
 
 
+@pytest.mark.parametrize(("centre", "width"), [(0.2, 1.0), (5000.0, 1.0), (5000.0, 30.0), (1500.0, 800.0), (1e5, 2e4)])
+def test_moments_of_counts_are_those_of_their_probabilities(centre, width):
+    """Of large ones too, narrow or cut off at 0."""
+    scores = np.random.default_rng(0).normal(size=(200, 1))
+    one = CalibratedCounts(Given([centre], [width], [width], True), [(np.arange(1), scores)])
+    every = np.arange(2 + one.quantile(1 - 1e-12).max())
+    alike = [np.full(len(every), part) for part in (centre, width, width)]
+    mass = np.exp(CalibratedCounts(Given(*alike, True), [(np.arange(len(every)), scores)]).log_prob(every))
+    mean = every @ mass
+    np.testing.assert_allclose(one.mean, mean, rtol=1e-6)
+    np.testing.assert_allclose(one.std, np.sqrt((every - mean) ** 2 @ mass), rtol=1e-5)
+
+
 @pytest.mark.parametrize(("num", "num_classes"), itertools.product([20, 50, 200], [3, 10]))
 def test_sets_of_classes_cover_on_average(num, num_classes):
     random = np.random.default_rng(0)

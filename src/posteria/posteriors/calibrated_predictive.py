@@ -13,8 +13,8 @@ from posteria.posteriors.telling import ShownPrediction
 from posteria.random import as_key
 
 Parts = list[tuple[np.ndarray, np.ndarray]]  # (rows, the scores that hold for them)
-MOST_SUMMED = 2000  # counts up to which moments are sums
-FARTHEST = 1e-9  # of the upper tail, left out of those sums
+MOST_SUMMED = 2000  # terms of the sums that moments of counts are
+FARTHEST = 1e-9  # of each tail, left out of those sums
 
 
 class CalibratedNumbers(ShownPrediction):
@@ -33,11 +33,11 @@ class CalibratedNumbers(ShownPrediction):
 
     @property
     def mean(self) -> np.ndarray:
-        return self._moments[0].astype(np.float32)
+        return self._moments[0]
 
     @property
     def std(self) -> np.ndarray:
-        return np.sqrt(self._moments[1]).astype(np.float32)
+        return np.sqrt(self._moments[1])
 
     @property
     def aleatoric(self) -> np.ndarray:
@@ -75,7 +75,7 @@ class CalibratedNumbers(ShownPrediction):
         for rows, scores in self._parts:
             for target in range(shape[-1]):
                 values[:, rows, target] = scores.quantile(levels[:, rows, target])[..., target]
-        return self._placed(values).astype(np.float32)
+        return self._placed(values)
 
     def cdf(self, y: Any) -> np.ndarray:
         """P(target <= y), each target alone: (n, targets)."""
@@ -112,7 +112,9 @@ class CalibratedNumbers(ShownPrediction):
         return self._plain.half_widths
 
     def _values(self, y: Any) -> np.ndarray:
-        return np.asarray(self._plain.check_y(y), np.float64).reshape(self._shape[0].shape)
+        """As they were given: the 32 bits that a network takes are steps as wide as small errors are."""
+        self._plain.check_y(y)
+        return np.asarray(y, np.float64).reshape(self._shape[0].shape)
 
     def _scores(self, y: np.ndarray) -> np.ndarray:
         centre, below, above = self._shape
@@ -137,9 +139,6 @@ class CalibratedNumbers(ShownPrediction):
 
     @cached_property
     def _moments(self) -> tuple[np.ndarray, np.ndarray]:
-        return self._continuous_moments()
-
-    def _continuous_moments(self) -> tuple[np.ndarray, np.ndarray]:
         centre, below, above = self._shape
         mean, square = np.empty(centre.shape), np.empty(centre.shape)
         for rows, distribution in self._parts:
@@ -173,17 +172,14 @@ class CalibratedCounts(CalibratedNumbers):
 
     @cached_property
     def _moments(self) -> tuple[np.ndarray, np.ndarray]:
-        """Sums of P(y > k) and of (2 k + 1) P(y > k); of the continuous distribution where counts are large."""
-        mean, variance = self._continuous_moments()
-        highest = np.asarray(self.quantile(1 - FARTHEST)).max(-1)
-        small = highest <= MOST_SUMMED
-        if small.any():
-            first, second = np.zeros(mean.shape), np.zeros(mean.shape)
-            for count in range(int(highest[small].max()) + 1):
-                above = 1.0 - self._cdf(np.full(mean.shape, count + 0.5))
-                first, second = first + above, second + (2 * count + 1) * above
-            mean[small], variance[small] = first[small], np.maximum(second - first**2, 0.0)[small]
-        return mean, variance
+        """Sums of P(y > k) and (2 k + 1) P(y > k) from the least count on; of more than `MOST_SUMMED`, by blocks."""
+        low, high = self.quantile([FARTHEST, 1 - FARTHEST])
+        size = np.ceil((high - low + 1) / MOST_SUMMED)  # counts in a block, of which the middle one speaks for all
+        first, second = np.zeros(low.shape), np.zeros(low.shape)
+        for block in range(1 + int(((high - low) / size).max())):
+            above = 1.0 - self._cdf(low + size * (block + 0.5))
+            first, second = first + size * above, second + size**2 * (2 * block + 1) * above
+        return low + first, np.maximum(second - first**2, 0.0)
 
 
 class CalibratedClasses(ShownPrediction):

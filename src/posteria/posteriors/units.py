@@ -65,7 +65,7 @@ class PredictiveInUnits(ShownPrediction):
         return values * self._std + self._mean
 
     def _forth(self, y: Any) -> np.ndarray:
-        return ((_columns(y) - self._mean) / self._std).astype(np.float32)
+        return (_columns(y) - self._mean) / self._std
 
 
 class PredictiveOfLogs(PredictiveInUnits):
