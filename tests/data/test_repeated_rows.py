@@ -38,3 +38,14 @@ def test_copies_of_rows_are_told_where_they_are_no_chance():
     assert note.startswith("60 of 300 rows are copies of others")
     few = pd.DataFrame({"a": np.arange(400) % 2, "y": np.random.default_rng(0).integers(0, 30, 400)})
     assert not notes(few, "copies")  # of few values each, they are bound to repeat
+
+
+def test_rows_in_the_order_of_a_date_are_told_unless_they_are_split_by_it():
+    random = np.random.default_rng(0)
+    days = pd.date_range("2024-01-01", periods=60).strftime("%d.%m.%Y")
+    frame = pd.DataFrame({"day": days, "a": random.normal(size=60), "y": random.normal(size=60)})
+    (note,) = notes(frame, "order of day")
+    assert "posteria compare --time day" in note
+    assert notes(frame[::-1], "order of day")
+    assert not notes(frame.sample(frac=1, random_state=0), "order of day")
+    assert not plan_table(frame, "y").without("day").notes and plan_table(frame, "y").without("a").notes

@@ -212,3 +212,20 @@ def test_amounts_with_a_zero_are_no_counts():
     y = np.random.default_rng(0).poisson(1.5, 600) / 7  # as an estimator asks, of values alone
     assert not is_counted(*np.unique(y, return_counts=True))
     assert is_counted(*np.unique(7 * y, return_counts=True))
+
+
+def test_what_a_fit_takes_at_its_word_about_a_target_is_told():
+    random = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": random.normal(size=200)})
+
+    def notes(y):
+        return " ".join(plan_table(frame.assign(y=y), "y").notes)
+
+    usual = random.normal(size=200)
+    assert notes(usual) == "" and notes(np.exp(2 * usual)) == ""  # of a log scale they are not far
+    assert "3 values lie far from all others" in notes(np.r_[usual[:-3], 1e5, -2e5, 1e5]) and "-2e+05" in notes(
+        np.r_[usual[:-1], -2e5]
+    )
+    assert "the target: -999 (2 rows) looks like a word for missing" in notes(np.r_[usual[:-2], -999.0, -999.0])
+    assert "is within 0 and 1" in notes(random.beta(1, 1, size=200)) and notes(0.4 + 0.1 * random.random(200)) == ""
+    assert "is never below 0" in notes(np.maximum(usual, 0.0)) and notes(10 + usual) == ""

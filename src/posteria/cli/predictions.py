@@ -59,7 +59,8 @@ def predict(
         say(f"columns not used: {', '.join(encoded.ignored)}", quiet)
     outside = preparation.num_outside(encoded.x) + encoded.num_unseen
     if outside.any():
-        say(f"{(outside > 0).sum():,} of {len(outside):,} rows lie outside the range of the training rows", quiet)
+        num_outside = f"{(outside > 0).sum():,} of {len(outside):,}"
+        say(f"{num_outside} rows lie outside the range of the training rows: nothing was checked there", quiet)
     if covered := in_words(posterior, interval):
         say(covered, quiet)
     grouped = _groups(posterior.attached.get("groups"), frame)

@@ -1,9 +1,13 @@
-"""Rows that tell of each other: copies, and groups. Folds that leave single rows out are then easier than new rows."""
+"""Rows that tell of each other: copies, groups, neighbours in time. Folds that leave single rows out are then easier
+than new rows."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from posteria.data import cells
+from posteria.data.recognise import plain
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -12,15 +16,36 @@ FEWEST_GROUPS, LEAST_OF_A_GROUP = 5, 3.0  # rows of a group on average
 LEAST_COPIES = 0.02  # of the rows
 MOSTLY_DIFFERENT = 0.8  # of rows that are no copies, have a target of their own: else copies are chance
 NAMES_SHOWN = 3
+FEWEST_MOMENTS = 20  # different dates, in whose order rows stand
+IN_TIME = "rows are in the order of"
 GROUPS_ARE_ASKED = "groups="  # of an estimator's fit
 
 
 def told_of_rows(
-    frame: "pd.DataFrame", num_values: Mapping[str, int], numbers: set[str], y: "pd.Series", is_number: bool
+    frame: "pd.DataFrame",
+    num_values: Mapping[str, int],
+    numbers: set[str],
+    y: "pd.Series",
+    is_number: bool,
+    dates: Mapping[str, str] = {},
 ) -> list[str]:
-    """Notes on a table: of the columns beside its target y, how many values each has, and which are numbers."""
-    found = (_copies(frame[list(num_values)], y) if is_number else "", _groups(frame, num_values, numbers))
+    """Notes on a table: of the columns beside its target y, how many values each has, which are numbers, and which
+    dates, with their spelling."""
+    copies = _copies(frame[list(num_values)], y) if is_number else ""
+    found = (copies, _groups(frame, num_values, numbers), _in_time(frame, dates))
     return [note for note in found if note]
+
+
+def _in_time(frame: "pd.DataFrame", dates: Mapping[str, str]) -> str:
+    for name, spelling in dates.items():
+        seconds, is_bad = cells.moments(plain(frame[name]), spelling)
+        steps = np.diff(seconds[~is_bad & np.isfinite(seconds)])
+        if (steps != 0).sum() >= FEWEST_MOMENTS - 1 and ((steps >= 0).all() or (steps <= 0).all()):
+            return (
+                f"{IN_TIME} {name}: those left out to judge the fit lie between others, and later ones "
+                f"may be further off; posteria compare --time {name} tests on the last rows"
+            )
+    return ""
 
 
 def _copies(frame: "pd.DataFrame", y: "pd.Series") -> str:

@@ -26,7 +26,7 @@ from posteria.data.recognise import (
     recognised,
     stand_in,
 )
-from posteria.data.repeated_rows import GROUPS_ARE_ASKED, told_of_rows
+from posteria.data.repeated_rows import GROUPS_ARE_ASKED, IN_TIME, told_of_rows
 from posteria.data.table_target import KIND_OF, check_target, is_copy, is_monotone, recognised_target
 from posteria.errors import SettingError
 from posteria.tree import Json
@@ -74,13 +74,14 @@ class TablePlan:
         return tuple(column for column in self.columns if column.is_left_out)
 
     def without(self, *names: str) -> "TablePlan":
-        """Columns that another use has, such as splitting, shown as such."""
+        """Columns that another use has, such as splitting, shown as such; what that use answers is not told."""
         why = "splits the rows"
         columns = [
             replace(each, taken="ignored", why=why, becomes="left out") if each.name in names else each
             for each in self.columns
         ]
-        return replace(self, columns=tuple(columns))
+        notes = [note for note in self.notes if not any(f"{IN_TIME} {name}:" in note for name in names)]
+        return replace(self, columns=tuple(columns), notes=tuple(notes))
 
     def by_groups(self) -> "TablePlan":
         """Without the note that rows come in groups, once they are asked for."""
@@ -144,7 +145,9 @@ def plan_table(
         ]
         num_values = {column.name: column.values for column, _ in made}
         numbers = {column.name for column, _ in made if column.taken == "number"}
-        notes += told_of_rows(frame, num_values, numbers, y, planned is not None and planned.taken == "number")
+        dates = {column.name: column.spelling for column, _ in made if column.taken == "date"}
+        is_number = planned is not None and planned.taken == "number"
+        notes += told_of_rows(frame, num_values, numbers, y, is_number, dates)
     return TablePlan(len(frame), tuple(column for column, _ in made), planned, num_left_out, tuple(notes))
 
 

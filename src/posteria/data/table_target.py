@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from posteria.data import cells
-from posteria.data.recognise import number_spelling, plain
+from posteria.data.recognise import number_spelling, plain, stand_in
 from posteria.errors import DataError, SettingError
 
 if TYPE_CHECKING:
@@ -20,9 +20,11 @@ FEWEST_COUNTS = 5  # different values: 0, 1, 2, 3 may as well be names
 THIN = 0.25  # share of the commonest count that the largest has at most: what is counted has a tail
 MOST_COUNTED = 50.0  # mean of counts that have a likelihood of their own; not measured: larger ones are numbers
 RARE, COMMON = 0.05, 0.9  # shares of classes that are worth a word
-ROWS_SHOWN = 5
+ROWS_SHOWN, LEAST_TOLD = 5, 20
 MANY_ORDERED, SAME_ORDER = 30, 0.9999  # different values, and the correlation of ranks, of what is the target again
 LEAST_REPEATED = 5  # rows a value, with which a copy of the target is no chance
+FAR, MOST_FAR = 20.0, 0.02  # widths of the middle nine tenths from the median, and the share of values that may be
+NEAR_A_BOUND, LEAST_BOUND = 0.1, 0.01  # of a target within 0 and 1; the share of zeros of one that is never below 0
 NOT_COUNTS = (
     "the target counts something; if not: --kind classes or regression (in Python likelihood=po.likelihoods.Gaussian())"
 )
@@ -55,7 +57,7 @@ def recognised_target(values: "pd.Series", kind: str | None = None) -> tuple[Tar
     if kind is None:
         kind, why = _guessed(values)
     if kind == "regression":
-        return Target(kind, "number", why, "the number, standardised"), []
+        return Target(kind, "number", why, "the number, standardised"), _told_of_numbers(values)
     if kind == "counts":
         note = [] if why == "asked for" else [NOT_COUNTS]
         return Target(kind, "count", why, "negative binomial counts"), note
@@ -86,6 +88,31 @@ def _guessed(values: "pd.Series") -> tuple[str, str]:
     if different[0] in (0, 1) and (np.diff(different) == 1).all() and len(different) <= MAX_NUMBERED_CLASSES:
         return "classes", f"numbered {different[0]:g} to {different[-1]:g}"
     return "regression", "whole numbers"
+
+
+def _told_of_numbers(values: "pd.Series") -> list[str]:
+    """What a fit of numbers takes at its word, and should be known: mistakes far away, and bounds."""
+    if odd := stand_in(values):
+        return [f"the target: {odd} looks like a word for missing; if so, leave those cells empty"]
+    y, is_bad = cells.numbers(plain(values), number_spelling(values))
+    y = y[~is_bad & np.isfinite(y)]
+    if len(y) < LEAST_TOLD:
+        return []
+    low, middle, high = np.quantile(y, [0.05, 0.5, 0.95])
+    is_far = np.abs(y - middle) > FAR * (high - low)
+    if 0 < is_far.mean() <= MOST_FAR and not may_suit_logs(y):
+        far, near = y[is_far], y[~is_far]
+        furthest = far[np.abs(far - middle).argmax()]
+        return [
+            f"the target: {len(far):,} value{'s lie' if len(far) > 1 else ' lies'} far from all others "
+            f"({near.min():.4g} to {near.max():.4g}), up to {furthest:.4g}: so few drive a whole fit; where they are "
+            "mistakes, leave those cells empty"
+        ]
+    is_share = y.min() >= 0 and y.max() <= 1 and y.min() <= NEAR_A_BOUND and y.max() >= 1 - NEAR_A_BOUND
+    if is_share or (y.min() == 0 and (y == 0).mean() >= LEAST_BOUND):
+        bounds = "within 0 and 1" if is_share else "never below 0"
+        return [f"the target is {bounds} here, which a fit does not know: its intervals may reach beyond"]
+    return []
 
 
 def is_counted(different: np.ndarray, counts: np.ndarray) -> bool:
