@@ -4,7 +4,8 @@ Tran, Rossi, Milios & Filippone 2022: one hidden layer of 100 tanh units, SGHMC,
 of the rows to train. Published, over ten splits: RMSE 3.13 with N(0, 1), 2.80 with the matched prior; log likelihood
 -2.57 and -2.47. Here the process is an RBF with the length sqrt(2 x 13) and the amplitude 1 of standardised targets,
 as nobody has chosen by these rows; noise is inferred. The default prior, scaled by fan-in, stands beside them. Wanted:
-from N(0, 1) to the matched prior RMSE falls by at least 5 % and the log likelihood rises.
+from N(0, 1) to the matched prior RMSE falls by at least 5 % and the log likelihood rises. SGHMC of the published
+length does not converge here, so that its figures are of the sampler too: `--sampler hmc` moves by all rows.
 
     make study NAME=matched-priors               two of the standard splits, shorter chains: two minutes
     make study NAME=matched-priors SCALE=full    ten splits; interrupted, it goes on where it was
@@ -26,17 +27,31 @@ WANTED_FALL = 0.05
 
 class Settings(NamedTuple):
     num_splits: int
-    sampler: po.SGHMC
+    samplers: dict[str, po.SGHMC | po.HMC]
     num_steps: int  # of the match
 
 
 SETTINGS = {
-    "small": Settings(2, po.SGHMC(num_chains=4, num_draws=50, num_warmup=1500, thinning=30), 500),
-    "full": Settings(10, po.SGHMC(num_chains=4, num_draws=100, num_warmup=4000, thinning=60), 1000),
+    "small": Settings(
+        2,
+        {
+            "sghmc": po.SGHMC(num_chains=4, num_draws=50, num_warmup=1500, thinning=30),
+            "hmc": po.HMC(num_chains=4, num_draws=50, num_warmup=100),
+        },
+        500,
+    ),
+    "full": Settings(
+        10,
+        {
+            "sghmc": po.SGHMC(num_chains=4, num_draws=100, num_warmup=4000, thinning=60),
+            "hmc": po.HMC(num_chains=4, num_draws=100, num_warmup=300, max_leapfrog=2000),
+        },
+        1000,
+    ),
 }
 
 
-def one_split(number: int, settings: Settings) -> dict[str, Any]:
+def one_split(number: int, settings: Settings, sampler: str) -> dict[str, Any]:
     """RMSE and log likelihood of the test rows under each prior, in the target's own units."""
     data = po.data.load("boston")
     train, test = po.data.uci_splits(len(data.x))[number]
@@ -50,7 +65,7 @@ def one_split(number: int, settings: Settings) -> dict[str, Any]:
     found: dict[str, Any] = {"scales": {path: round(prior.std, 3) for path, prior in matched.priors}}
     for name, prior in {"normal": po.priors.Normal(1.0), "fan-in": po.priors.FanIn(), "matched": matched}.items():
         model = po.Model(network, po.likelihoods.Gaussian(po.infer), prior)
-        posterior = po.fit(model, (x, y), settings.sampler, key=number, progress=False)
+        posterior = po.fit(model, (x, y), settings.samplers[sampler], key=number, progress=False)
         predictive = posterior.predict(x_test)
         rmse = float(po.metrics.rmse(predictive.mean, y_test)) * std
         log_likelihood = float(np.mean(predictive.log_prob(y_test))) - float(np.log(std))
@@ -58,14 +73,14 @@ def one_split(number: int, settings: Settings) -> dict[str, Any]:
     return found
 
 
-def all_splits(settings: Settings, out: Path) -> list[dict[str, Any]]:
+def all_splits(settings: Settings, sampler: str, out: Path) -> list[dict[str, Any]]:
     """Results of every split; those of an earlier run are read."""
     out.mkdir(parents=True, exist_ok=True)
-    file = out / "splits.jsonl"
+    file = out / f"{sampler}.jsonl"
     done = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
     try:
         for number in range(len(done), settings.num_splits):
-            done.append(one_split(number, settings))
+            done.append(one_split(number, settings, sampler))
             with file.open("a") as stream:
                 stream.write(json.dumps(done[-1]) + "\n")
     except KeyboardInterrupt:
@@ -74,9 +89,9 @@ def all_splits(settings: Settings, out: Path) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    arguments = begin(__doc__, seed=False)
+    arguments = begin(__doc__, seed=False, sampler=tuple(SETTINGS["full"].samplers))
     settings = SETTINGS[arguments.scale]
-    results = all_splits(settings, arguments.out)
+    results = all_splits(settings, arguments.sampler, arguments.out)
     widths = (10, 18, 20, 14, 22)
     print(f"{len(results)} splits; scales of the matched prior, first split: {results[0]['scales']}\n")
     row(("prior", "RMSE", "log likelihood", "published", "R-hat under 1.05 at"), widths)
