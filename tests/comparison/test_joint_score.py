@@ -6,7 +6,7 @@ import pytest
 
 import posteria as po
 from comparison import small
-from posteria.comparison.judge.grades import joint_loss, log_probs_by_draw
+from posteria.comparison.judge.grades import joint_loss, log_probs_by_draw, picture_of
 from posteria.metrics import neighbours
 
 
@@ -79,3 +79,12 @@ def test_on_a_log_scale_the_density_is_that_of_the_target_itself():
     row = po.grade({"map": posterior}, data=(x, y), scale=scale).results["problems"][0]["rows"][0]["scores"]
     # of a single draw rows are independent: together they score as they do alone
     assert row["joint"]["value"] == pytest.approx(row["nll"]["value"], abs=0.2)
+
+
+def test_a_calibrated_prediction_is_not_pictured_by_its_draws():
+    """Its NLL is not theirs: the line would end elsewhere than the table."""
+    x, y = (part[:60] for part in small.problem()[1])
+    plain = po.fit(po.Model(po.nn.mlp(())), (x[:30], y[:30]), po.Ensemble(po.MAP(num_epochs=20), 3), key=0)
+    log_probs = np.zeros((3, 5))
+    assert "by_draws" in picture_of(plain, None, None, log_probs)
+    assert "by_draws" not in picture_of(plain.calibrate(x[30:], y[30:]), None, None, log_probs)

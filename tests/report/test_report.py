@@ -97,6 +97,9 @@ def test_what_to_use_comes_first_then_the_commands_then_the_science(folder, text
         "Appendix",
     ]
     article = html.unescape(text[text.index('<article id="digits"') :])
+    fit = [word for word in problem["next"]["fit"].split() if word.startswith("-")]
+    assert fit and all(f'<span class="option">{word}</span>' in article for word in fit)  # not broken at its hyphens
+    article = re.sub('<span class="option">([^<]*)</span>', r"\1", article)
     places = [article.index(part) for part in order]
     assert places == sorted(places)
 

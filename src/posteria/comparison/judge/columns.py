@@ -38,7 +38,10 @@ def columns_of(
             column("ece", "ECE", "quality", "expected calibration error, 15 bins"),
         ]
     if has_joint:
-        about = "NLL of ten neighbouring rows together, nats a row: lower where a method knows what they have in common"
+        about = (
+            "NLL of ten neighbouring rows together, nats a row: lower where a method knows what they have in common; "
+            "of its draws, which a calibration leaves as they were"
+        )
         found.append(column("joint", "joint NLL", "quality", about))
     what = "entropy" if kind == "classes" else "predictive std"
     for name in foreign:

@@ -18,7 +18,7 @@ from posteria.comparison.run.runner import learning_curves
 from posteria.data.arrays import num_rows, rows
 from posteria.errors import SettingError
 from posteria.metrics import quantile_levels
-from posteria.posteriors.base import Posterior
+from posteria.posteriors.base import Calibrated, Posterior
 from posteria.posteriors.diagnosis import RHAT_LIMIT
 from posteria.tree import Json
 
@@ -266,7 +266,8 @@ def picture_of(posterior: Any, fold: Fold, curve: Curve | None, log_probs: np.nd
         arrays |= curve_of(posterior, fold, curve)
     if hasattr(posterior, "draws"):
         arrays |= learning_curves(posterior.history)
-        arrays |= {} if log_probs is None else by_draws(log_probs)
+        if log_probs is not None and not isinstance(posterior, Calibrated):  # whose prediction is not of its draws
+            arrays |= by_draws(log_probs)
         arrays |= chain_arrays(posterior, fold)
     return arrays
 
