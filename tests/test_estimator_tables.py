@@ -112,3 +112,21 @@ def test_numbers_far_from_all_rows_are_told_as_intervals_there_are_not():
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # it has been told
         model.predict(far)
+
+
+def test_words_in_an_array_are_named():
+    rows = np.array([[1.0, "red"], [2.0, "blue"]] * 10, object)
+    with pytest.raises(ValueError, match="holds 'red'; wanted numbers: a frame has columns of any kind"):
+        po.Regressor(**QUICK).fit(rows, np.arange(20.0))
+
+
+def test_a_target_that_never_varies_is_told():
+    x = np.random.default_rng(0).normal(size=(20, 2))
+    with pytest.warns(UserWarning, match="y is the same in every row: no row tells how wide intervals should be"):
+        po.Regressor(**QUICK).fit(x, np.ones(20))
+
+
+def test_a_name_that_is_there_twice_is_refused():
+    frame = pd.DataFrame(np.ones((20, 3)), columns=["a", "b", "a"])
+    with pytest.raises(ValueError, match=r"columns \['a'\] twice; wanted a name for each column"):
+        po.Regressor(**QUICK).fit(frame, np.arange(20.0))

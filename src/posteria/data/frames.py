@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from posteria.data import cells
 from posteria.data.arrays import check_weight, is_frame
 from posteria.errors import DataError
 
@@ -26,10 +27,15 @@ def as_frame(rows: Any) -> Any:
         return rows
     import pandas as pd
 
-    twice = sorted({name for name in found.columns if found.columns.count(name) > 1})
-    if twice:  # of pyarrow, which allows them
-        raise DataError(f"columns {twice} twice", "a name for each column", "rename them")
+    check_names(found)  # pyarrow allows the same twice
     return pd.DataFrame({name: _column(found[name]) for name in found.columns})
+
+
+def check_names(frame: Any) -> None:
+    """Refuse a name that is there twice."""
+    names = list(frame.columns)
+    if twice := sorted({str(name) for name in names if names.count(name) > 1}):
+        raise DataError(f"columns {twice} twice", "a name for each column", "rename them")
 
 
 def as_values(y: Any) -> Any:
@@ -103,3 +109,13 @@ def as_often(frame: "pd.DataFrame", y: np.ndarray, weight: np.ndarray | None) ->
     counts = weight if is_whole else np.maximum(1.0, np.round(SHARES * weight / weight.mean()))
     often = np.repeat(np.arange(len(y)), counts.astype(int))
     return frame.iloc[often], y[often]
+
+
+def text_in(X: Any) -> str:
+    """The first word of an array that is no number."""
+    values = np.asarray(X) if isinstance(X, list | np.ndarray) else np.zeros(0)
+    if values.ndim != 2 or values.dtype.kind not in "OU":
+        return ""
+    texts = np.array([value for value in values.ravel().tolist() if isinstance(value, str)], object)
+    _, is_bad = cells.numbers(texts)
+    return str(texts[is_bad][0]) if is_bad.any() else ""

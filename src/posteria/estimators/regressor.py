@@ -1,5 +1,6 @@
 """A scikit-learn regressor."""
 
+import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self
 
@@ -72,6 +73,8 @@ class Regressor(RegressorMixin, TableEstimator):
         """
         frame = self._frame(X, reset=True)
         frame, checked, weight = counted(frame, self._checked(y, len(frame)), sample_weight)
+        if np.any(np.ptp(checked, axis=0) == 0):
+            warnings.warn("y is the same in every row: no row tells how wide intervals should be", stacklevel=2)
         return self._fit(frame, checked, weight=weight, groups=self._grouped(groups, sample_weight))
 
     @available_if(can_update)

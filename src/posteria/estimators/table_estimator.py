@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from posteria import nn
 from posteria.data.arrays import Data, is_frame
 from posteria.data.encode import Encoded, Encoder
-from posteria.data.frames import as_frame, as_often, as_values
+from posteria.data.frames import as_frame, as_often, as_values, check_names, text_in
 from posteria.data.preparation import Preparation
 from posteria.data.table_plan import plan_table
 from posteria.data.table_target import is_counted
@@ -286,6 +286,7 @@ class TableEstimator(StoredEstimator):
 
         X = as_frame(X)
         if is_frame(X):
+            check_names(X)
             if reset:
                 validate_data(self, X, skip_check_array=True)
                 if len(X) < 2:
@@ -297,6 +298,8 @@ class TableEstimator(StoredEstimator):
             return X.set_axis(names, axis=1)
         if not reset and getattr(self, "feature_names_in_", None) is not None:
             warnings.warn("X has no column names, but the fit had: columns are taken in that order", stacklevel=3)
+        if text := text_in(X):
+            raise DataError(f"X is an array that holds {text!r}", "numbers", "a frame has columns of any kind")
         array = validate_data(
             self, X, reset=reset, dtype=np.float64, ensure_all_finite="allow-nan", ensure_min_samples=2 if reset else 1
         )
