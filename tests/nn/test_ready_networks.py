@@ -10,7 +10,7 @@ from jax import lax
 from posteria import nn, tree
 from posteria.errors import NetworkError, SettingError
 from posteria.networks import check_is_function_of_one_datum
-from posteria.nn.blueprint import unit_swish
+from posteria.nn.dense import unit_swish
 
 KEY = jax.random.key(0)
 RNG = np.random.default_rng(0)

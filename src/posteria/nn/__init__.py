@@ -12,8 +12,9 @@ from posteria import own
 from posteria.compiled import Shared
 from posteria.data.arrays import Data
 from posteria.errors import SettingError
-from posteria.networks import Network, from_graph
+from posteria.networks import Apply, Network, from_graph
 from posteria.networks import network as as_network
+from posteria.nn import dense
 from posteria.settings import LARGEST_INT
 from posteria.tree import Json, Params
 
@@ -115,9 +116,8 @@ SIZED: dict[str, Callable[[str], Json]] = {  # what may follow a colon
     "mlp": lambda sizes: {"hidden": [int(size) for size in sizes.split(",") if sizes]},
     "resnet20-frn": lambda width: {"width": int(width)},
 }
+DENSE: dict[str, Json] = {"mlp": {}, "lenet_300_100": {"hidden": (300, 100)}}
 MODULES = {  # imported when a network is first used: `import posteria` must not wait for Flax
-    "mlp": ("blueprint", "MLP"),
-    "lenet_300_100": ("blueprint", "LeNet300100"),
     "lenet5": ("images", "LeNet5"),
     "resnet20_frn": ("images", "ResNet20FRN"),
     "cnn_lstm": ("text", "CNNLSTM"),
@@ -176,8 +176,17 @@ def _ready(name: str, **settings: Any) -> Network:
 
 
 def _made(name: str, settings: dict[str, Any]) -> Network:
-    file, class_name = MODULES[name]
+    if name in DENSE:
+        init, apply = dense.mlp(**DENSE[name], **settings)
+    else:
+        init, apply = _of_modules(*MODULES[name], settings)
+    if any(map(callable, settings.values())):
+        return Network(init, apply)
+    as_json = {key: list(value) if isinstance(value, tuple) else value for key, value in settings.items()}
+    return Network(init, apply, {"name": name, "settings": as_json})
 
+
+def _of_modules(file: str, class_name: str, settings: dict[str, Any]) -> tuple[Callable[..., Params], Apply]:
     @cache  # a class and its settings, which go with this network
     def module() -> "Build":
         return partial(getattr(import_module(f"posteria.nn.{file}"), class_name), **settings)
@@ -192,10 +201,7 @@ def _made(name: str, settings: dict[str, Any]) -> Network:
 
         return evaluate(module(), params, x)
 
-    if any(map(callable, settings.values())):
-        return Network(init, apply)
-    as_json = {key: list(value) if isinstance(value, tuple) else value for key, value in settings.items()}
-    return Network(init, apply, {"name": name, "settings": as_json})
+    return init, apply
 
 
 def _check_sizes(**sizes: int | tuple[int, ...] | None) -> None:
