@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import posteria as po
-from posteria.errors import TooLargeError
+from posteria.errors import SettingError, TooLargeError
 from posteria.methods.ensembles import epinet
 from posteria.models.target import Target
 from posteria.testing import ProcedureLaws, linear_regression
@@ -73,6 +73,12 @@ def test_rows_of_another_type_than_in_the_fit_are_the_same_rows(types):
     fitted, asked = (np.round(2 * X).astype(each) for each in types)
     posterior = po.fit(po.Model(po.nn.mlp((4,))), (fitted, X[:, :1]), po.Epinet(QUICK, num_epochs=5), progress=False)
     np.testing.assert_allclose(posterior.functions(0, asked, 3), posterior.functions(0, fitted, 3), rtol=1e-6)
+
+
+def test_a_network_without_features_is_refused():
+    scaled = po.Network(lambda key, x: {"w": np.ones(1, np.float32)}, lambda params, x: params["w"] * x)
+    with pytest.raises(SettingError, match="linear operation"):
+        po.fit(po.Model(scaled, prior=po.priors.Normal()), (X[:, :1], X[:, :1]), po.Epinet(QUICK), progress=False)
 
 
 @pytest.mark.parametrize("settings", [{"num_hidden": 10**9}, {"num_hidden": 10**5, "num_indices": 10**5}])

@@ -98,7 +98,7 @@ def test_inferred_noise_is_at_its_mode_and_integrated_out_of_the_evidence(matric
     np.testing.assert_allclose(posterior.log_evidence(), evidence, atol=1e-3)
 
 
-def test_a_latent_function_has_the_posterior_of_the_weights():
+def test_a_latent_function_has_the_posterior_of_the_weights(tmp_path):
     """y ~ Bernoulli(sigmoid(w x)) with one weight: its posterior is an integral over a line."""
     import jax.numpy as jnp
 
@@ -117,6 +117,9 @@ def test_a_latent_function_has_the_posterior_of_the_weights():
     assert abs(values.mean() - mean) < 4 * error
     assert abs(values.std() / std - 1) < 0.1
     assert posterior.diagnose(x).has_converged
+    posterior.save(tmp_path / "saved")
+    loaded = po.load(tmp_path / "saved", network=network)
+    np.testing.assert_allclose(loaded.functions(0, x, 10), posterior.functions(0, x, 10), rtol=1e-5, atol=1e-6)
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,12 @@ import pytest
 from scipy import optimize, stats
 
 import posteria as po
+from posteria.curvature.jacobian import subset_paths
+from posteria.curvature.measure import Settings
 from posteria.errors import SettingError
+from posteria.methods.points.tuning import fit_scales
 from posteria.methods.watch import hold_out
+from posteria.models.target import Target
 from posteria.testing import ExactLaws, linear_regression
 from posteria.testing.laws import _fitted
 
@@ -216,6 +220,16 @@ def test_one_scale_after_training_has_the_largest_evidence(given):
     np.testing.assert_array_equal(posterior.mean_params["weight"], np.float32(start["weight"]))
     by_leaf = po.fit(model, data, po.Laplace("full", tune_prior="layers"), start=start, progress=False)
     assert by_leaf.log_evidence() > posterior.log_evidence() > -negative_evidence(np.log(0.7))
+
+
+def test_the_evidences_scales_are_one_or_one_a_leaf(given):
+    model, data, start = given
+    target = Target(model, data)
+    params = {"network": start, "likelihood": target.model.likelihood.init(jax.random.key(0))}
+    for by_leaf in (False, True):
+        found, _ = fit_scales(target, params, Settings("full", subset_paths(target, "all")), by_leaf, jax.random.key(0))
+        one, other = (found.model.prior.unit(leaf) for leaf in found.leaves)
+        assert (one != pytest.approx(other, rel=1e-3)) == by_leaf
 
 
 def test_by_validation_held_out_rows_are_predicted_best(given, tmp_path):

@@ -91,6 +91,11 @@ def test_crps_from_one_quantile_is_the_absolute_error_from_the_median():
     assert crps_from_quantiles([[1.0, 5.0]], [3.0, 4.0]) == pytest.approx((2.0 + 1.0) / 2)
 
 
+def test_quantiles_of_other_values_than_y_are_refused_where_they_would_broadcast():
+    with pytest.raises(DataError, match="quantiles"):
+        crps_from_quantiles(np.zeros((4, 3)), np.zeros(1))
+
+
 def test_crps_from_samples_agrees_with_loops_over_pairs():
     samples = rng.normal(size=(6, 4))
     y = rng.normal(size=4)

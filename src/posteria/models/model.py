@@ -186,14 +186,12 @@ def checked_structs(network: Network, spec: InputSpec | None) -> tree.Params:
     """The same; says so where the network wants an input to initialise and there is none."""
     try:
         return network_structs(network, spec)
-    except (AttributeError, TypeError) as error:
-        if spec is None:
-            raise NetworkError(
-                "data is None, and the network needs an input to initialise",
-                "an x for its shapes",
-                "pass data=(x, None) for the prior",
-            ) from error
-        raise
+    except (AttributeError, TypeError) as error:  # without a spec: those of a network with one are NetworkErrors
+        raise NetworkError(
+            "data is None, and the network needs an input to initialise",
+            "an x for its shapes",
+            "pass data=(x, None) for the prior",
+        ) from error
 
 
 def check_network(network: Network, spec: InputSpec, x: Data) -> None:
