@@ -71,6 +71,8 @@ def decrement(target: Target, params: tree.Params, held: Sequence[str] = ()) -> 
         shares = _least(gram)
         slope, step = float(shares @ gram @ shares), shares @ steps
         nats = (1 + float(shares @ [one.gap for one in found])) * slope / 2 / target.temperature
+        if not np.isfinite(nats):  # a curvature that overflows, as 16 bits do
+            return Decrement(np.inf, True)
     is_closed = all(one.gap <= GAP for one in found)
     return Decrement(float(nats), not (is_closed and target.num_data <= CURVATURE_ROWS))
 
@@ -173,6 +175,8 @@ def _conjugate_gradients(
         if square <= 1e-12 * first or not square > 0:
             return solution, 0.0, number - 1
         image = product(direction)
+        if not np.isfinite(image).all():
+            return solution, np.inf, number
         length = square / float(direction @ image)
         solution, residual = solution + length * direction, residual - length * image
         total, before, square = total + length * square, square, float(residual @ residual)

@@ -172,7 +172,7 @@ def factored(target: Target, paths: tuple[str, ...]) -> FactoredNetwork:
                     leaves[i] = leaf
                 batch = jax.tree.map(lambda leaf: leaf[None], (datum, added))
                 outputs, records = linear.interpret(apply, rule)(treedef.unflatten(leaves), *batch)
-                return outputs[0], {path: [record[0] for record in records[path]] for path in operations}
+                return outputs.reshape(-1), {path: [record[0] for record in records[path]] for path in operations}
 
             pulled: Any = jax.vjp(outputs_of, [own[i] for i in loose_at], zeros, has_aux=True)
             outputs, pull, inputs = pulled

@@ -172,6 +172,8 @@ def network_structs(network: Network, spec: InputSpec | None) -> tree.Params:
             "parameters, from a key and a batch of one datum",
             BATCH_OF_ONE,
         ) from error
+    if not tree.size(structs):
+        raise NetworkError("the network has no parameters", "some to infer", "return them from init(key, x)")
     for path, leaf in jax.tree_util.tree_leaves_with_path(structs):
         if not jnp.issubdtype(leaf.dtype, jnp.floating):
             raise NetworkError(

@@ -34,6 +34,7 @@ from posteria.methods.functions.deep_start import (
 )
 from posteria.methods.functions.spectrum import check_one_noise, has_gaussian_noise
 from posteria.methods.starts import find_starts
+from posteria.models import densities
 from posteria.models.likelihoods import factor_of
 from posteria.models.target import Target, check_starts
 from posteria.posteriors.deep_process import (
@@ -127,11 +128,12 @@ class DeepKernel(EpochCosts):
                 num_steps,
             ),
             key_fit,
-            jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], begin),
+            jax.tree.map(lambda leaf: densities.widen(leaf)[None], begin),
             target.data,
             num_steps=num_steps,
         )
         found = tree.index(tree.on_device(trace.state.phi), 0)
+        found["params"] = _as_they_are(target, found["params"])
         phi = network_features(bare, found["params"]["network"], x, self.spectral_norm)
         inducing, summary, note = summed_up(self.kernel, found, phi, np.asarray(y), weight, is_exact, target)
         facts = collapse(np.asarray(jax.tree.leaves(x)[0], np.float64), phi)
@@ -206,6 +208,11 @@ def _check(target: Target) -> None:
         raise SettingError("data is None", "an x for its shapes", "pass data=(x, None) for the prior")
 
 
+def _as_they_are(target: Target, params: tree.Params) -> tree.Params:
+    """In the network's own types: steps are taken in 32 bits at least, since 16 have no room for an optimiser."""
+    return jax.tree.map(lambda leaf, struct: leaf.astype(struct.dtype), params, target.structs)
+
+
 class State(NamedTuple):
     phi: Any
     rest: Any  # of the optimiser
@@ -233,14 +240,17 @@ def ascent(
 
     if optimizer is None:
         optimizer = optax.adam(optax.cosine_decay_schedule(learning_rate, num_steps))
-    of, k = features(target, spectral_norm), deep_kernel(kernel)
+    features_of, k = features(target, spectral_norm), deep_kernel(kernel)
     likelihood: Any = target.model.likelihood
+
+    def of(params: Any, x: Data) -> jax.Array:
+        return features_of(_as_they_are(target, params)["network"], x)
 
     def exact(phi: Any, key: jax.Array, batch: Data) -> jax.Array:
         x, y, weight = parts(batch)
         noise = likelihood.noise_std(phi["params"]["likelihood"])
         root = jnp.ones(len(y)) if weight is None else jnp.sqrt(weight)
-        found = of(phi["params"]["network"], x)
+        found = of(phi["params"], x)
         matrix = jnp.outer(root, root) * k(phi["kernel"], found, found)
         jitter = JITTER * amplitude(phi["kernel"])
         factor = jnp.linalg.cholesky(matrix + (noise**2 + jitter) * jnp.eye(len(y)))
@@ -251,7 +261,7 @@ def ascent(
 
     def sparse(phi: Any, key: jax.Array, batch: Data) -> jax.Array:
         x, y, _ = parts(batch)
-        found = of(phi["params"]["network"], x)
+        found = of(phi["params"], x)
         inducing, variance = phi["inducing"], amplitude(phi["kernel"])
         kuu = k(phi["kernel"], inducing, inducing)
         factor = jnp.linalg.cholesky(kuu + JITTER * variance * jnp.eye(len(inducing)))

@@ -70,6 +70,9 @@ def measured(target: Target, params: tree.Params, run: Run, held: Sequence[str],
         return {}
     found = (decrement(target, tree.one(params, i), held) for i in range(tree.length(params)))
     worst = max(found, key=lambda one: one.nats)
+    if worst.nats == np.inf:
+        run.note("how far the weights are from a mode was not measured: their curvature is not finite")
+        return {}
     if not worst.nats <= ENOUGH:
         about = "an estimated " if worst.is_estimate else ""
         run.note(f"the weights are not at a mode: a Newton step would gain {about}{worst.nats:.2g} nats; {remedy}")
