@@ -89,6 +89,8 @@ def test_a_prediction_shows_its_first_rows_and_computes_none_of_many(chains, row
     predictive = chains.predict(rows[0])
     seen = checked(predictive._repr_html_())
     assert f"{predictive.mean[4, 0]:.4g}" in seen.words and "55 more" in seen.words
+    shown = telling.prediction_card(predictive).table
+    assert shown.head == ("row", "mean", "std", "of it not noise") and {len(row) for row in shown.rows} == {4}
     monkeypatch.setattr(telling, "MOST_COMPUTED", 10)
     many = chains.predict(rows[0])
     many.forward = None  # computing would fail
@@ -104,7 +106,8 @@ def test_classes_show_probabilities():
 
 
 def test_models_plans_and_comparisons_show_themselves(chains, rows):
-    assert "Gaussian(noise=infer" in checked(chains.model._repr_html_()).words
+    words = checked(chains.model._repr_html_()).words
+    assert "Gaussian(noise=infer" in words and "scales learnt" not in words
     planned = po.plan(chains.model, rows, po.MAP(num_epochs=5), rehearse=False)
     assert "60 rows" in checked(planned._repr_html_()).words
     comparison = po.grade({EVIL: chains}, data=rows)

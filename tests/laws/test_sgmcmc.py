@@ -271,6 +271,10 @@ def test_the_preconditioner_evens_out_gradients_and_keeps_the_overall_scale():
     np.testing.assert_allclose(scale, [10.0, 1.0, 0.1], rtol=1e-3)
 
 
+def test_the_published_decay():
+    np.testing.assert_allclose(factor("polynomial", jnp.arange(4), 1, 1), np.arange(1, 5) ** -0.55, rtol=1e-6)
+
+
 def test_decaying_steps_sum_to_infinity_and_their_squares_do_not():
     steps = np.arange(100_000)
     sizes = np.asarray(factor("polynomial", jnp.asarray(steps), 10, 1))

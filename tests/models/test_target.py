@@ -12,6 +12,7 @@ from flax import nnx
 
 import posteria as po
 from posteria.errors import DataError, NetworkError, SettingError
+from posteria.models.target import Target
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(24, 3)).astype(np.float32)
@@ -229,6 +230,14 @@ def test_inputs_may_be_a_tree_of_tokens_and_mask():
 def test_starts_with_the_wrong_shape_are_refused():
     with pytest.raises(NetworkError, match="start"):
         po.fit(po.Model(po.nn.mlp((5,))), (X, Y), po.HMC(num_draws=2), start={"w": np.zeros(3)}, progress=False)
+
+
+def test_a_weight_inside_a_branch_is_scaled_by_its_shape():
+    def apply(params, x):
+        return jax.lax.cond(x.sum() < 0, lambda h: h @ params["w"], lambda h: h[:, :2], x)
+
+    network = po.Network(lambda key, x: {"w": jnp.zeros((x.shape[-1], 2))}, apply, by_datum=True)
+    assert [leaf.fan_in for leaf in Target(po.Model(network), (X, np.zeros((len(X), 2)))).leaves] == [X.shape[1]]
 
 
 def test_without_data_a_network_that_needs_an_input_says_what_to_pass():

@@ -133,7 +133,7 @@ def test_codes_mean_the_same_to_the_package_and_to_its_export(exported):
         assert found.tolist() == cells.levels(frame["a"].to_numpy()).tolist(), texts
 
 
-def test_a_frame_means_the_same_to_the_package_and_to_its_export(exported):
+def test_a_frame_means_the_same_to_the_package_and_to_its_export(exported, capsys):
     frames = [
         pd.DataFrame({"a": [1, 2], "b": ["u", None], "c": [True, False], "d": [1.0, np.nan]}),
         pd.DataFrame({"a": ["1", "2e3"], "b": pd.Categorical(["u", "w"]), "c": [1, 0], "d": [None, 2]}),
@@ -147,6 +147,8 @@ def test_a_frame_means_the_same_to_the_package_and_to_its_export(exported):
         np.testing.assert_array_equal(predictor.inputs(frame), preparation.inputs(frame))
         as_dict = {name: frame[name].to_numpy(object) for name in frame}
         np.testing.assert_array_equal(predictor.inputs(as_dict), preparation.inputs(frame))
+    said = capsys.readouterr()  # "w" is new to b; predictions may be piped
+    assert not said.out and "values that the fit did not know" in said.err
 
 
 @pytest.mark.parametrize("value", ["many", "1_000", "inf", "-Infinity", "1e200", "0x10", "true"])
