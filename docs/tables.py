@@ -14,7 +14,7 @@ PAGE = DOCS / "five-questions.md"
 BLOCK = re.compile(r"(<!-- (table|verdicts) (.+?) -->\n).*?(<!-- end -->)", re.S)
 VERDICT = re.compile(
     r"\b(met|MISSED)\b|points apart|rank correlation|order here|the paper's:|no gap|draw alone|above MAP|within noise"
-    r"|chosen:"
+    r"|chosen:|above categorical"
 )
 
 
