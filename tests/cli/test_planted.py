@@ -166,3 +166,14 @@ def test_an_estimator_that_is_loaded_never_imports_what_its_file_names(tmp_path)
 def test_a_word_that_names_nothing_is_refused_in_one_sentence(word):
     with pytest.raises(SettingError, match="network"):
         own.imported(word, "network")
+
+
+def test_nothing_that_lies_around_is_run_by_python_m(tmp_path):
+    plant(tmp_path)
+    for name in ("typer", "posteria_plugin", "rich", "click"):
+        (tmp_path / f"{name}.py").write_text(MARK)
+    environment = os.environ | {"EVIL_MARK": str(tmp_path / "mark")}
+    command = [sys.executable, "-m", "posteria", "methods", "-h"]
+    told = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=100)
+    assert told.returncode == 0 and "Usage" in told.stdout, told.stderr
+    assert not (tmp_path / "mark").exists(), (tmp_path / "mark").read_text()
