@@ -383,6 +383,8 @@ def test_a_reference_cut_short_is_continued_by_a_command():
     assert problem["answers"]["closest"]["row"] is None
     assert "has not converged (R-hat is good for 40% of function values)" in text_of(problem, "closest")
     assert "reference=truth(num_draws" in text_of(problem, "closest") or "more draws" in text_of(problem, "closest")
+    warming = {"converged": False, "rhat_share": 1.0, "verdict": "CUT IN WARM-UP: time ran out first, so. Allow more."}
+    assert "has not converged (time ran out first, so)" in text_of(with_reference(warming, warming), "closest")
     rng = np.random.default_rng(0)
     cut = reference_records(dict(doubt), dict(doubt))
     for record in cut:

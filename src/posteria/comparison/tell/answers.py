@@ -5,6 +5,7 @@ import math
 import re
 
 from posteria.comparison.judge import verdicts
+from posteria.posteriors.diagnosis import SHARE_WANTED
 from posteria.tree import Json
 
 TRUTH_NAMES = {"w1": "Wasserstein-1 distance", "tv": "total variation"}
@@ -145,14 +146,22 @@ def _missing(problem: Json, command: str) -> str:
     doubted = sum(each is False for each in by_seed) - failed
     if doubted:
         where = "" if doubted == len(by_seed) else f" on {_splits(doubted)}"
-        text = f"the reference has not converged{where}"
-        share = reference["rhat_share"]
-        parts.append(text + (f" (R-hat is good for {share:.0%} of function values)" if share is not None else ""))
+        parts.append(f"the reference has not converged{where}{_why_not(reference)}")
     if None in by_seed:
         parts.append(f"it is still to come on {_splits(sum(each is None for each in by_seed))}")
     if not parts:
         return "no method has a prediction to be compared with it."
     return "; ".join(parts) + (f". {_continued(problem, command)}" if doubted else ".")
+
+
+def _why_not(reference: Json) -> str:
+    """R-hat where it tells; else what its verdict says first, which is of too few draws, or of a cut warm-up."""
+    share = reference["rhat_share"]
+    if share is not None and share < SHARE_WANTED:
+        return f" (R-hat is good for {share:.0%} of function values)"
+    sentence = reference.get("verdict", "").partition(". ")[0].rstrip(".")
+    first = sentence.partition(": ")[2] or sentence
+    return f" ({first})" if first else ""
 
 
 def _splits(count: int) -> str:
