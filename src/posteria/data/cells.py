@@ -57,7 +57,8 @@ def _number(value: Any, spelling: str) -> float:
     """NaN where it is none, or has another unit."""
     if isinstance(value, str):
         text = tidy(value)
-        if spelling and (SPELLINGS[spelling[:STYLE_WIDTH]].fullmatch(text) or ("." in text and "." in spelling[:2])):
+        is_of_thousands = "." in text and spelling.startswith("1.")  # and no decimal point, whatever stands beside it
+        if spelling and (is_of_thousands or SPELLINGS[spelling[:STYLE_WIDTH]].fullmatch(text)):
             return _spelled(text, spelling)
         return float(text) if NUMBER.fullmatch(text) else np.nan
     try:

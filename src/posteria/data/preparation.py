@@ -19,9 +19,10 @@ from posteria.data.table_target import KIND_OF, numbers_of, target_values
 from posteria.errors import DataError
 from posteria.tree import Json
 
-FAR = 0.5  # of the range of a column in the fit, beyond that range
 if TYPE_CHECKING:
     import pandas as pd
+
+FAR = 0.5  # of the range of a column in the fit, beyond that range
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,11 +95,6 @@ def to_be_meant(y: np.ndarray, num_classes: int) -> np.ndarray:
     if num_classes == 0:
         return np.asarray(y, np.float64)
     return (y == 1).astype(np.float64) if num_classes == 2 else np.eye(num_classes)[y]
-
-
-FAR = 0.5  # of the range of a column in the fit, beyond that range
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True, eq=False)

@@ -67,7 +67,7 @@ class Classifier(ClassifierMixin, TableEstimator):
         """`sample_weight` is how often each row counts in the likelihood: 2 is the row twice, 0 leaves it out.
 
         Rows that belong together (of one patient, one shop) have one label in `groups`: a preset's folds leave them out
-        together, so that its widths are those of new patients; else they are those of further rows of these.
+        together, so that its probabilities are right for new patients; else they are for further rows of these.
         """
         frame = self._frame(X, reset=True)
         labels = self._checked(y, len(frame))
