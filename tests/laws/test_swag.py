@@ -129,3 +129,15 @@ def test_without_noise_in_its_batches_it_says_what_its_spread_lacks(batch_size, 
     posterior = po.fit(known.model, known.data, method, progress=False)
     assert any("noise of batches" in note for note in posterior.facts["notes"]) == is_said
     assert (posterior.spread.variances.max() < 1e-2 * np.diag(known.covariance).min()) == is_said
+
+
+@pytest.mark.parametrize(("learning_rate", "is_told"), [(1e-3, False), (0.3, True)])
+def test_a_descent_that_leaves_the_mode_is_told(learning_rate, is_told):
+    """A noise that is inferred becomes less, the curvature of the weights more, and a large step is unstable."""
+    random = np.random.default_rng(0)
+    x = random.normal(size=(40, 3)).astype(np.float32)
+    y = (x[:, 0] + 2 * x[:, 1] + 0.1 * random.normal(size=40)).astype(np.float32)
+    model = po.Model(po.nn.mlp(()), po.likelihoods.Gaussian())
+    method = po.SWAG(po.MAP(num_epochs=300), batch_size=10, learning_rate=learning_rate)
+    notes = po.fit(model, (x, y), method, key=0, progress=False).facts.get("notes", [])
+    assert any(note.startswith("descent did not stay near a mode") for note in notes) == is_told, notes

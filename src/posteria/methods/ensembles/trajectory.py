@@ -25,6 +25,7 @@ STABLE_SHARE = {"constant": 0.2, "cyclical": 1.0}
 LOWEST = 0.01  # a cyclical step's least, as a share of its greatest (Garipov et al. 2018: 0.0005 of 0.05)
 TRAINING_SHARE = 0.7  # of max_seconds that training may use
 CURVATURE_ROWS = 4096  # at most, that the curvature is measured on
+AT_LEAST_FALLEN = 20.0  # nats on average, beyond what draws of a posterior are below its mode, that are told
 
 
 class Settings(NamedTuple):
@@ -125,7 +126,22 @@ def follow(
         final_when_late=final_when_late,
         epoch=thinning,
     )
-    return Trajectory(np.asarray(trace.kept), trace.info.log_density)
+    found = Trajectory(np.asarray(trace.kept), trace.info.log_density)
+    if settings.schedule == "constant":
+        run.note(_wandered(np.asarray(found.log_density, np.float64), found.snapshots.shape[-1]))
+    return found
+
+
+def _wandered(log_density: np.ndarray, size: int) -> str:
+    """Where descent went far below the best that it saw, or was still on its way there; (start, snapshot)."""
+    fallen = float((log_density.max(axis=1) - log_density.mean(axis=1)).max(initial=0.0)) if log_density.size else 0.0
+    if not fallen > size / 2 + AT_LEAST_FALLEN:
+        return ""
+    return (
+        f"descent did not stay near a mode: its log density was {fallen:,.0f} nats below its best on average, where "
+        f"draws of a posterior are about {size / 2:,.0f} below: what snapshots spread over says nothing; a smaller "
+        "learning_rate, or more epochs of map"
+    )
 
 
 def suggested_step(target: Target, params: tree.Params, schedule: str, key: jax.Array) -> jax.Array:
