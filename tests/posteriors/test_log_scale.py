@@ -44,9 +44,10 @@ def test_the_density_of_y_integrates_to_one_and_to_the_cdf(posterior, scale):
     assert cdf[0] < 1e-3 and abs(summed[-1] - 1) < 2e-3
 
 
-def test_quantile_and_cdf_are_inverse_and_above_zero(predictive):
+def test_quantile_and_cdf_are_inverse_and_above_zero(predictive, posterior):
+    is_exact = hasattr(posterior, "scores")  # calibrated: others are searched for in 32 bits
     for level in (0.05, 0.5, 0.95):
-        np.testing.assert_allclose(predictive.cdf(predictive.quantile(level)), level, atol=1e-4)
+        np.testing.assert_allclose(predictive.cdf(predictive.quantile(level)), level, atol=1e-9 if is_exact else 1e-4)
     lower, upper = predictive.interval(0.9)
     assert (lower > 0).all() and (upper > lower).all()
     np.testing.assert_allclose(np.stack([lower, upper]), predictive.quantile([0.05, 0.95]), rtol=1e-5)
