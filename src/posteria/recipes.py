@@ -5,8 +5,8 @@ Each is made of parts that anyone can name. `benchmarks/honesty.py` judges them:
 tables, and are reported on the other; what concerns classes was chosen on the other tables of `classes_tables.py`.
 Three choices have no such check: `MOST_BINNED` was decided on the tables of `benchmarks/classes.py`, that temperatures
 of classes have a prior was seen to matter on one of them, and the lengths and the depth of `best` rest on one split of
-airfoil (on two other tables a third layer helped on one and hurt on the other, at 200 rows much, at 2,000 little:
-`docs/results/airfoil.txt`).
+airfoil. On two other tables longer chains helped at 1,000 and 2,000 rows, and hurt on one at 200; a third layer helped
+on one, and hurt on the other, at 200 rows much, at 2,000 little (`docs/results/airfoil.txt`).
 """
 
 import math
@@ -41,11 +41,10 @@ MOST_BINNED = 32  # columns: more of them hold the same again (pixels), and cost
 MANY_ROWS = 4000  # from which on batches are larger
 MOST_TRIED = 2000  # rows, where a scale of the target is chosen
 
-HIDDEN = (32, 32)  # and what follows, of chains
-DEEP, MANY_FOR_DEPTH = (32, 32, 32), 1000  # rows: with fewer, a third layer may learn columns that say nothing by heart
 NUM_CHAINS, NUM_DRAWS = 6, 60
-NUM_WARMUP, THINNING = 15_000, 100  # steps, up to so many rows:
-FULL_ROWS = 5000
+FEW = (32, 32), 15_000, 100  # hidden units, steps of warm-up, and steps from draw to draw
+MANY = (32, 32, 32), 40_000, 350  # errors go on falling for long; of fewer rows these learn what says nothing by heart
+MANY_ROWS_FOR_CHAINS, FULL_ROWS = 1000, 1750
 LEAST_WARMUP = 150
 MOST_REPEATED = 0.5  # of the rows, that have a value of their own, where targets are taken to come in steps
 
@@ -127,10 +126,11 @@ def best(num_rows: int, outputs: int, likelihood: Likelihood) -> Recipe:
     have checked them.
     """
     share = min(1.0, FULL_ROWS / num_rows)
-    num_warmup, thinning = max(LEAST_WARMUP, round(share * NUM_WARMUP)), max(1, round(share * THINNING))
+    hidden, num_warmup, thinning = MANY if num_rows >= MANY_ROWS_FOR_CHAINS else FEW
+    num_warmup, thinning = max(LEAST_WARMUP, round(share * num_warmup)), max(1, round(share * thinning))
     num_steps = num_warmup + NUM_DRAWS * thinning
     return Recipe(
-        network=nn.mlp(DEEP if num_rows >= MANY_FOR_DEPTH else HIDDEN, outputs=outputs, activation="unit_swish"),
+        network=nn.mlp(hidden, outputs=outputs, activation="unit_swish"),
         likelihood=likelihood,
         prior=InputScales(FanIn(scale=infer)),
         method=MCLMC(
