@@ -223,6 +223,7 @@ def test_what_a_fit_takes_at_its_word_about_a_target_is_told():
 
     usual = random.normal(size=200)
     assert notes(usual) == "" and notes(np.exp(2 * usual)) == ""  # of a log scale they are not far
+    assert "(--quality balanced) gives them less say" in notes(np.r_[usual[:-1], 1e5])
     assert "3 values lie far from all others" in notes(np.r_[usual[:-3], 1e5, -2e5, 1e5]) and "-2e+05" in notes(
         np.r_[usual[:-1], -2e5]
     )

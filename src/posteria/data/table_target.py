@@ -106,7 +106,7 @@ def _told_of_numbers(values: "pd.Series") -> list[str]:
         return [
             f"the target: {len(far):,} value{'s lie' if len(far) > 1 else ' lies'} far from all others "
             f"({near.min():.4g} to {near.max():.4g}), up to {furthest:.4g}: so few drive a whole fit; where they are "
-            "mistakes, leave those cells empty"
+            'mistakes, leave those cells empty, else quality="balanced" (--quality balanced) gives them less say'
         ]
     is_share = y.min() >= 0 and y.max() <= 1 and y.min() <= NEAR_A_BOUND and y.max() >= 1 - NEAR_A_BOUND
     if is_share or (y.min() == 0 and (y == 0).mean() >= LEAST_BOUND):
