@@ -212,6 +212,8 @@ def _value_from_json(method: str, name: str, value: Any) -> Any:
             "that setting",
             "pass method= with it again",
         )
+    if isinstance(value, list):  # only tuples are written as one
+        return tuple(value)
     return from_json(value) if isinstance(value, dict) else value
 
 
