@@ -58,7 +58,7 @@ def own_bytecode() -> dict[str, str]:
 def main() -> None:
     rows = []
     with tempfile.TemporaryDirectory() as cache:
-        timed(cache, (40, 2, "fast"))  # writes bytecode
+        timed(cache, (40, 3, "fast"))  # writes bytecode
     for *case, first, afterwards in CASES:
         with tempfile.TemporaryDirectory() as cache:
             runs = [timed(cache, tuple(case)) for _ in range(1 + (AGAIN if afterwards else 0))]
