@@ -85,10 +85,12 @@ def report(asked: Problem, found: Found) -> None:
     for near, far in (("ensemble", "mean-field"), ("sghmc", "ensemble"), ("mean-field", "map"), ("sms-ubu", "sghmc")):
         if near in found and far in found:
             gain = found[far][:, 0].mean() - found[near][:, 0].mean()
+            said = f"{asked.name}: {near} nearer than {far}: {'met' if gain > 0 else 'MISSED'}, by {gain:.4f}"
+            if min(len(found[near]), len(found[far])) < 2:
+                print(f"{said}, of one seed: what another would say is not known")
+                continue
             error = float(np.hypot(*(stats.sem(found[name][:, 0]) for name in (near, far))))
-            is_met = "met" if gain > 0 else "MISSED"
-            said = "" if not np.isfinite(error) or abs(gain) > 2 * error else ": seeds do not tell them apart"
-            print(f"{asked.name}: {near} nearer than {far}: {is_met}, by {gain:.4f} ± {error:.4f}{said}")
+            print(f"{said} ± {error:.4f}{'' if abs(gain) > 2 * error else ': seeds do not tell them apart'}")
 
 
 def draw(path: Path, everything: dict[str, Found]) -> None:

@@ -47,7 +47,7 @@ def along_rows(
     is_inside = (lower <= y) & (y <= upper)
     axes.plot(place[is_inside], y[is_inside], "o", color=theme.INK, markersize=1.8, markeredgewidth=0)
     axes.plot(place[~is_inside], y[~is_inside], "x", color=theme.VERMILLION, markersize=4, markeredgewidth=1)
-    axes.set_xlabel("held-out rows, from the lowest prediction to the highest")
+    axes.set_xlabel("held-out rows, lowest prediction first")
     axes.set_xticks([])
     axes.locator_params(axis="y", nbins=5)
 
